@@ -1,0 +1,1 @@
+"""The API group firsttoken.dev: pydantic models, from which crds/*.yaml is generated."""

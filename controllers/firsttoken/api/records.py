@@ -1,0 +1,151 @@
+"""InferenceRevision, AcceleratorProfile and PerformanceReport."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from firsttoken.api.base import ApiModel, Condition, Extension, ObjectMeta, Rule, Rules, list_map
+
+Preserved = Annotated[dict[str, Any], Extension("x-kubernetes-preserve-unknown-fields", True)]
+
+
+class RevisionReason(ApiModel):
+    """Why a revision exists."""
+
+    type: Annotated[
+        str,
+        Field(
+            description="SpecChange, Diagnosis or Tuning.",
+            json_schema_extra={"enum": ["SpecChange", "Diagnosis", "Tuning"]},
+        ),
+    ]
+    message: Annotated[str, Field(max_length=4096, description="One sentence: what changed.")]
+
+
+class InferenceRevisionSpec(ApiModel):
+    """The record. Objects are kept as rendered, so that a new operator version never restarts a running revision."""
+
+    service_name: Annotated[str, Field(max_length=63, description="The InferenceService this belongs to.")]
+    hash: Annotated[str, Field(max_length=64, description="Content hash of `inputs` (first 8 hex digits).")]
+    reason: Annotated[RevisionReason, Field(description="Why it exists.")]
+    parent: Annotated[str | None, Field(max_length=63, description="Revision in force when it was made.")] = None
+    inputs: Annotated[Preserved, Field(description="The part of the service's spec that needs a restart to change.")]
+    plan: Annotated[Preserved, Field(description="The resolved plan, as `firsttoken plan -o json` prints it.")]
+    objects: Annotated[
+        list[Preserved],
+        Field(max_length=32, description="Objects of this revision as rendered, replicas left out."),
+    ]
+
+    RULES: ClassVar[Rules] = (
+        Rule(
+            "revision-immutable",
+            "self == oldSelf",
+            "a revision is a record and can't be changed: edit the InferenceService",
+        ),
+    )
+
+
+class InferenceRevisionStatus(ApiModel):
+    """Results of evaluation and comparison; written by rollouts."""
+
+    conditions: Annotated[list[Condition], Field(description="State by aspect."), *list_map("type")] = []
+    verdict: Annotated[str | None, Field(description="Pass, Fail, Inconclusive or NoData.")] = None
+
+
+class InferenceRevision(ApiModel):
+    """Immutable record of one resolved Plan and why it exists."""
+
+    metadata: ObjectMeta
+    spec: Annotated[InferenceRevisionSpec, Field(description="The record.")]
+    status: Annotated[InferenceRevisionStatus, Field(description="Results.")] = InferenceRevisionStatus()
+
+
+class AcceleratorProfileSpec(ApiModel):
+    """Data sheet of one GPU type and how its nodes are found."""
+
+    vendor: Annotated[
+        str,
+        Field(description="Who makes it.", json_schema_extra={"enum": ["NVIDIA", "AMD", "Intel", "CPU"]}),
+    ]
+    product: Annotated[str, Field(max_length=128, description="Name for people.")]
+    compute_capability: Annotated[
+        str | None, Field(max_length=8, description="CUDA compute capability, such as 8.0; NVIDIA only.")
+    ] = None
+    resource_name: Annotated[
+        str | None,
+        Field(max_length=128, description="Extended resource, such as nvidia.com/gpu; none for CPU."),
+    ] = None
+    memory: Annotated[str, Field(max_length=32, description="Memory of one device as a quantity, such as 40Gi.")]
+    memory_bandwidth_gb_per_second: Annotated[
+        float | None, Field(gt=0, description="Memory bandwidth of the data sheet, GB/s (10^9).")
+    ] = None
+    fp16_tflops: Annotated[float | None, Field(gt=0, description="Dense FP16/BF16 peak, TFLOP/s.")] = None
+    fp8_tflops: Annotated[float | None, Field(gt=0, description="Dense FP8 peak, TFLOP/s; unset: no FP8.")] = None
+    int8_tops: Annotated[float | None, Field(gt=0, description="Dense INT8 peak, TOP/s.")] = None
+    link_gb_per_second: Annotated[
+        float | None, Field(ge=0, description="GPU-to-GPU link inside a node, one direction, GB/s; 0: none.")
+    ] = None
+    pcie_gb_per_second: Annotated[float | None, Field(ge=0, description="PCIe, one direction, GB/s.")] = None
+    devices_per_node: Annotated[
+        int,
+        Field(ge=1, le=128, description="Devices of a usual node: the limit of tensor parallelism inside one."),
+    ] = 8
+    tdp_watts: Annotated[float | None, Field(gt=0, description="Thermal design power, W.")] = None
+    node_selector_terms: Annotated[
+        list[Preserved],
+        Field(max_length=16, description="Node affinity terms (ORed) that find nodes with this device."),
+    ] = []
+    tolerations: Annotated[list[Preserved], Field(max_length=16, description="Taints of such nodes to accept.")] = []
+    source: Annotated[str, Field(max_length=1024, description="Where these figures are from.")] = ""
+
+
+class AcceleratorProfile(ApiModel):
+    """What the planner knows of a GPU type (cluster-scoped; a catalogue ships with Firsttoken)."""
+
+    metadata: ObjectMeta
+    spec: Annotated[AcceleratorProfileSpec, Field(description="The data sheet.")]
+
+
+class BucketRow(ApiModel):
+    """Measurements of one prompt-length bucket."""
+
+    prompt_tokens: Annotated[str, Field(max_length=32, description="Bucket, such as 512-1024.")]
+    requests: Annotated[int, Field(ge=0, description="Requests seen.")]
+    ttft_p50: Annotated[str | None, Field(max_length=32, description="TTFT P50, duration.")] = None
+    ttft_p95: Annotated[str | None, Field(max_length=32, description="TTFT P95, duration.")] = None
+    ttft_p99: Annotated[str | None, Field(max_length=32, description="TTFT P99, duration.")] = None
+
+
+class PerformanceReportSpec(ApiModel):
+    """One inspection (M6.1)."""
+
+    service_name: Annotated[str, Field(max_length=63, description="The InferenceService inspected.")]
+    from_time: Annotated[
+        str,
+        Field(description="Begin of the time looked at (RFC 3339).", json_schema_extra={"format": "date-time"}),
+    ]
+    to_time: Annotated[
+        str,
+        Field(description="End of the time looked at (RFC 3339).", json_schema_extra={"format": "date-time"}),
+    ]
+    buckets: Annotated[list[BucketRow], Field(max_length=32, description="Measurements by prompt length.")] = []
+    verdicts: Annotated[
+        list[Preserved], Field(max_length=32, description="Whether each of today's settings still fits.")
+    ] = []
+
+
+class PerformanceReport(ApiModel):
+    """One inspection: bucket table, trend, drift, whether today's settings still fit."""
+
+    metadata: ObjectMeta
+    spec: Annotated[PerformanceReportSpec, Field(description="The report.")]
+
+
+__all__ = [
+    "AcceleratorProfile",
+    "AcceleratorProfileSpec",
+    "InferenceRevision",
+    "InferenceRevisionSpec",
+    "PerformanceReport",
+    "RevisionReason",
+]

@@ -1,0 +1,1 @@
+"""From a plan to Kubernetes objects: plain dicts, byte-stable for equal input."""

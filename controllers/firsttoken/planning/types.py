@@ -1,0 +1,107 @@
+"""What planning takes and gives: frozen values, in tokens, bytes and GPUs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Shape of a model, from the catalogue or given inline; names as in Hugging Face's config.json.
+
+    Bytes follow from `dtype_bytes` (as stored) and are whole-model figures, before any split over GPUs.
+    """
+
+    name: str
+    parameters: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool = False
+    sliding_window: int | None = None
+    alibi: bool = False
+    num_experts: int | None = None
+    num_experts_per_tok: int | None = None
+    moe_intermediate_size: int | None = None
+    kv_lora_rank: int | None = None
+    qk_rope_head_dim: int | None = None
+    weight_bytes_per_parameter: float = 2.0
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one choice is as it is: a constant for programs, a sentence with its numbers for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class RolePlan:
+    """How one role runs. `role` is `serve` (colocated), `prefill` or `decode`."""
+
+    role: str
+    accelerator: str
+    replicas: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    engine_args: Mapping[str, str]  # vLLM's flags without dashes; "" for a bare flag
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """GPUs one replica takes (0 never happens: `cpu` counts as one device without a resource)."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """Where the memory of one replica of the serving (or decode) role goes, bytes over all its GPUs."""
+
+    weights_bytes: int
+    kv_bytes_per_token: int
+    kv_cache_tokens: int  # tokens of KV that fit beside the weights
+    max_concurrent_requests: int  # requests of the workload's P95 length that fit, KV taken by need
+    max_concurrent_at_maximum_length: int  # the same with KV reserved at maximum model length (M4.4)
+
+
+@dataclass(frozen=True)
+class LiveSettings:
+    """Start of live tuning (DESIGN §4 `settings.json`), tokens and requests."""
+
+    token_budget: int
+    decode_cap: int
+    long_prefill_threshold: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A deployment that fits, and why."""
+
+    layout: str  # Colocated | Disaggregated
+    model: str  # name of the model facts used
+    max_model_length: int
+    roles: tuple[RolePlan, ...]
+    memory: MemoryBudget
+    settings: LiveSettings
+    router: bool  # cache-aware or prefill/decode routing between Envoy and the engines
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs over all roles and replicas."""
+        return sum(r.replicas * r.gpus_per_replica for r in self.roles)
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """No deployment fits: the constraint that binds, and the nearest request that would."""
+
+    constraint: str  # e.g. MaxCount, Memory, UnknownModel
+    message: str
+    nearest: Mapping[str, Any] = field(default_factory=dict)  # spec path -> value that would be feasible
