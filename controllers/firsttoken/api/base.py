@@ -1,5 +1,6 @@
 """What every API type shares: camelCase names on the wire, frozen values, CEL rules beside the fields they guard."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ class Rule:
 
     `cel` sees the value as `self`; `message` names what is wrong and the remedy (one line).
     `field_path` (relative, such as `.p95`) points the error at a child of the object that carries the rule.
+    `message_cel` computes a message that also names the culprit; `message` is what remains if it can't be computed.
     Put it into `Annotated[...]` for a field, or into a class's `RULES` for a whole object.
     """
 
@@ -26,11 +28,16 @@ class Rule:
     cel: str
     message: str
     field_path: str = ""
+    message_cel: str = ""
 
     def as_schema(self) -> dict[str, Any]:
         """The entry of `x-kubernetes-validations`."""
         entry = {"rule": self.cel, "message": self.message}
-        return entry | {"fieldPath": self.field_path} if self.field_path else entry
+        if self.field_path:
+            entry["fieldPath"] = self.field_path
+        if self.message_cel:
+            entry["messageExpression"] = self.message_cel
+        return entry
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return add_validations(handler(schema), (self,))
@@ -48,6 +55,19 @@ class Extension:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), self.name: self.value}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Gives a plain `dict[str, Any]` the schema of `model`, rules included.
+
+    For Kubernetes' own types: they are checked like everything else, and stay dicts that are rendered as written.
+    """
+
+    model: type[BaseModel]
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(self.model.__pydantic_core_schema__)
 
 
 def add_validations(schema: JsonSchemaValue, rules: tuple[Rule, ...]) -> JsonSchemaValue:
@@ -74,14 +94,48 @@ def list_map(*keys: str) -> tuple[Extension, Extension]:
     )
 
 
-DURATION_PATTERN = r"^([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+$"
+def matches(pattern: str) -> str:
+    """CEL that holds when `self` matches `pattern`, a regular expression that Python, Go and Rust read alike."""
+    return f"self.matches({cel_text(pattern)})"
+
+
+def cel_text(text: str) -> str:
+    """`text` as a CEL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def cel_list(texts: Iterable[str]) -> str:
+    """`texts` as a CEL list."""
+    return "[" + ", ".join(cel_text(t) for t in texts) + "]"
+
+
+def key_limit(rule_id: str, field: str, characters: int) -> Rule:
+    """A bound on the keys of a map, which a structural schema can't give."""
+    return Rule(
+        rule_id,
+        f"self.all(k, k.size() <= {characters})",
+        f"a key of {field} is longer than {characters} characters: shorten it",
+    )
+
+
+def text_budget(rule_id: str, field: str, characters: int) -> Rule:
+    """A bound on all keys and values of a map together: the object is copied into revisions, and etcd has a limit."""
+    return Rule(
+        rule_id,
+        f"self.map(k, k.size() + self[k].size()).sum() <= {characters}",
+        f"{field} is too large: its keys and values together may have {characters} characters, "
+        "move long texts into a ConfigMap",
+    )
+
+
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
 
 Duration = Annotated[
     str,
     Field(max_length=32),
     Rule(
         "duration",
-        f"self.matches('{DURATION_PATTERN}')",
+        matches(DURATION_PATTERN),
         "not a duration: write a number with a unit, such as 1200ms, 1.5s, 10m or 2h",
     ),
 ]
@@ -90,8 +144,17 @@ DnsName = Annotated[
     Field(min_length=1, max_length=253),
     Rule(
         "object-name",
-        "self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",
+        matches("^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
         "not an object name: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit",
+    ),
+]
+DataKey = Annotated[
+    str,
+    Field(min_length=1, max_length=253),
+    Rule(
+        "data-key",
+        matches("^[-._a-zA-Z0-9]+$"),
+        "not a key of a Secret or ConfigMap: use letters, digits, '-', '_' and '.'",
     ),
 ]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -113,10 +176,10 @@ class ObjectMeta(ApiModel):
 class Condition(ApiModel):
     """A Kubernetes condition (metav1.Condition)."""
 
-    type: Annotated[str, Field(max_length=316, description="What the condition is about.")]
+    type: Annotated[str, Field(max_length=128, description="What the condition is about.")]
     status: Annotated[str, Field(max_length=16, description="True, False or Unknown.")]
-    reason: Annotated[str, Field(max_length=1024, description="Constant in CamelCase for programs.")]
-    message: Annotated[str, Field(max_length=32768, description="One sentence with its numbers, for people.")] = ""
+    reason: Annotated[str, Field(max_length=256, description="Constant in CamelCase for programs.")]
+    message: Annotated[str, Field(max_length=4096, description="One sentence with its numbers, for people.")] = ""
     last_transition_time: Annotated[
         str,
         Field(description="When `status` last changed (RFC 3339).", json_schema_extra={"format": "date-time"}),

@@ -1,32 +1,12 @@
-"""InferenceService spec, the part that says how change happens: tuning, rollout, evaluation, scaling, inspection."""
+"""InferenceService spec, the part that says how change happens: tuning, rollout, scaling, routing, inspection."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, DnsName, Duration, Fraction, Rule, Rules
-
-# Minute, hour, day of month, month, day of week; or a macro. Names (JAN, MON) are accepted as cron does.
-_NUMBER = {
-    "minute": "[0-5]?[0-9]",
-    "hour": "([01]?[0-9]|2[0-3])",
-    "day": "(0?[1-9]|[12][0-9]|3[01])",
-    "month": "(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)",
-    "weekday": "([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)",
-}
-
-
-def _cron_field(number: str) -> str:
-    part = f"(\\\\*|{number}(-{number})?)(/[1-9][0-9]*)?"
-    return f"{part}(,{part})*"
-
-
-CRON_PATTERN = (
-    "^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|"
-    + " +".join(_cron_field(_NUMBER[f]) for f in ("minute", "hour", "day", "month", "weekday"))
-    + ")$"
-)
+from firsttoken.api.base import ApiModel, DnsName, Duration, Extension, Rule, Rules, matches
+from firsttoken.api.cron import CRON_NUMBERS, CRON_PATTERN
 
 
 class TuningMode(StrEnum):
@@ -98,7 +78,7 @@ class RolloutSplit(ApiModel):
         Field(max_length=128, description="Header that identifies the user, for HeaderHash."),
         Rule(
             "split-header-name",
-            "self.matches('^[A-Za-z0-9-]+$')",
+            matches("^[A-Za-z0-9-]+$"),
             "not a header name: use letters, digits and '-', such as x-user-id",
         ),
     ] = None
@@ -159,60 +139,6 @@ class RolloutSpec(ApiModel):
     ] = "2m"
 
 
-class ConfigMapKey(ApiModel):
-    """A key of a ConfigMap in the service's namespace."""
-
-    name: Annotated[DnsName, Field(description="Name of the ConfigMap.")]
-    key: Annotated[str, Field(min_length=1, max_length=253, description="Key in the ConfigMap.")] = "prompts.jsonl"
-
-
-class ClaimPath(ApiModel):
-    """A file on a PersistentVolumeClaim."""
-
-    claim_name: Annotated[DnsName, Field(description="Name of the claim.")]
-    path: Annotated[str, Field(min_length=1, max_length=1024, description="File below the claim's root.")]
-
-
-class EvaluationPrompts(ApiModel):
-    """Where the representative prompts are (M5.1)."""
-
-    config_map: Annotated[ConfigMapKey | None, Field(description="Prompts in a ConfigMap, one JSON a line.")] = None
-    pvc: Annotated[ClaimPath | None, Field(description="Prompts on a claim, one JSON a line.")] = None
-    uri: Annotated[str | None, Field(max_length=1024, description="Prompts at s3:// or https://.")] = None
-
-    RULES: ClassVar[Rules] = (
-        Rule(
-            "prompts-one-of",
-            "[has(self.configMap), has(self.pvc), has(self.uri)].exists_one(x, x)",
-            "set exactly one of configMap, pvc and uri",
-        ),
-    )
-
-
-class EvaluationThresholds(ApiModel):
-    """Similarity a candidate must keep, relative to stable against itself."""
-
-    rouge_l: Annotated[Fraction | None, Field(description="ROUGE-L, 0 to 1.")] = None
-    embedding_cosine: Annotated[Fraction | None, Field(description="Cosine of embeddings, 0 to 1.")] = None
-    exact_match: Annotated[Fraction | None, Field(description="Share of equal answers, 0 to 1.")] = None
-
-
-class HumanReview(ApiModel):
-    """Answers a person looks at before traffic moves."""
-
-    fraction: Annotated[Fraction, Field(description="Share of the prompts published for review, 0 to 1.")] = 0.1
-    required: Annotated[bool, Field(description="Wait for the approve command.")] = False
-
-
-class EvaluationSpec(ApiModel):
-    """The offline gate before a change gets traffic (M5.1)."""
-
-    prompts: Annotated[EvaluationPrompts | None, Field(description="Representative prompts; without: no gate.")] = None
-    min_prompts: Annotated[int, Field(ge=1, le=100_000, description="Fewest prompts that count as evidence.")] = 100
-    thresholds: Annotated[EvaluationThresholds | None, Field(description="Default: the profile's.")] = None
-    human_review: Annotated[HumanReview | None, Field(description="Review by a person.")] = None
-
-
 class ScalingSpec(ApiModel):
     """How many replicas (colocated) run."""
 
@@ -242,6 +168,12 @@ class ScalingSpec(ApiModel):
             "replicas fixes the number, minReplicas and maxReplicas give a range: set one kind, or mode: External",
             ".replicas",
         ),
+        Rule(
+            "replicas-external",
+            "self.mode != 'External' || has(self.replicas)",
+            "mode External needs replicas, the number to start with: HPA and KEDA can't read /scale without it",
+            ".replicas",
+        ),
     )
 
 
@@ -257,7 +189,30 @@ class RoutingSpec(ApiModel):
     """How clients reach the service beside its ClusterIP."""
 
     gateway: Annotated[GatewayRef | None, Field(description="Gateway that an HTTPRoute is attached to.")] = None
-    hostnames: Annotated[list[DnsName], Field(max_length=16, description="Host names of the HTTPRoute.")] = []
+    hostnames: Annotated[
+        list[
+            Annotated[
+                str,
+                Field(min_length=1, max_length=253),
+                Rule(
+                    "hostname",
+                    matches(r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
+                    "not a host name: use lower-case letters, digits, '-' and '.', such as kb.example.com",
+                ),
+            ]
+        ],
+        Field(max_length=16, description="Host names of the HTTPRoute."),
+        Extension("x-kubernetes-list-type", "set"),
+    ] = []
+
+    RULES: ClassVar[Rules] = (
+        Rule(
+            "hostnames-without-gateway",
+            "!has(self.hostnames) || has(self.gateway)",
+            "hostnames belong to an HTTPRoute: name the Gateway it is attached to in routing.gateway",
+            ".gateway",
+        ),
+    )
 
 
 class InspectionSpec(ApiModel):
@@ -268,8 +223,13 @@ class InspectionSpec(ApiModel):
         Field(max_length=128, description="Cron expression or @monthly."),
         Rule(
             "cron",
-            f"self.matches('{CRON_PATTERN}')",
+            matches(CRON_PATTERN),
             "not a cron expression: write five fields such as '0 6 1 * *', or @monthly",
+        ),
+        Rule(
+            "cron-range",
+            f"{CRON_NUMBERS}.findAll('[0-9]{{1,9}}-[0-9]{{1,9}}').all(r, int(r.split('-')[0]) <= int(r.split('-')[1]))",
+            "a range of the cron expression runs backwards: write the smaller value first (SUN is 0)",
         ),
     ] = "@monthly"
     time_zone: Annotated[
@@ -277,7 +237,7 @@ class InspectionSpec(ApiModel):
         Field(max_length=64, description="IANA time zone of the schedule."),
         Rule(
             "time-zone",
-            "self.matches('^[A-Za-z]+([_+-]?[A-Za-z0-9]+)*(/[A-Za-z0-9_+-]+)*$')",
+            matches("^[A-Za-z]+([_+-]?[A-Za-z0-9]+)*(/[A-Za-z0-9_+-]+)*$"),
             "not a time zone: use an IANA name such as Europe/Berlin or UTC",
         ),
     ] = "UTC"

@@ -1,20 +1,31 @@
-"""InferenceService spec, the part that shapes the engine's pods: image, pins, live-tuning start, pod template."""
+"""InferenceService spec, the part that shapes the engine: image, pins, live-tuning start, more flags, buckets."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, DnsName, Extension, PositiveInt, Rule, Rules
+from firsttoken.api.base import ApiModel, PositiveInt, Rule, Rules, cel_list, matches, text_budget
 
 # vLLM flags that are the operator's to set; each has a field of its own in the spec or follows from the plan.
+# vLLM reads `no-` forms, short forms and (by argparse) unambiguous beginnings as well: those are owned with them.
 OWNED_ENGINE_ARGS = (
-    "api-key", "attention-backend", "decode-context-parallel-size", "enable-chunked-prefill",
-    "enable-prefix-caching", "gpu-memory-utilization", "host", "kv-cache-dtype", "kv-transfer-config",
-    "load-format", "long-prefill-token-threshold", "max-model-len", "max-num-batched-tokens", "max-num-seqs",
-    "middleware", "model", "no-enable-chunked-prefill", "no-enable-prefix-caching", "pipeline-parallel-size",
-    "port", "quantization", "revision", "scheduler-cls", "served-model-name", "tensor-parallel-size",
-    "trust-remote-code",
+    "api-key", "async-scheduling", "attention-backend", "attention-config", "config", "data-parallel-address",
+    "data-parallel-backend", "data-parallel-external-lb", "data-parallel-hybrid-lb", "data-parallel-rank",
+    "data-parallel-rpc-port", "data-parallel-size", "data-parallel-size-local", "data-parallel-start-rank",
+    "decode-context-parallel-size", "disable-log-stats", "distributed-executor-backend", "download-dir",
+    "enable-chunked-prefill", "enable-logging-iteration-details", "enable-prefix-caching", "gpu-memory-utilization",
+    "headless", "hf-token", "host", "kv-cache-dtype", "kv-cache-memory-bytes", "kv-transfer-config", "load-format",
+    "long-prefill-token-threshold", "master-addr", "master-port", "max-model-len", "max-num-batched-tokens",
+    "max-num-seqs", "middleware", "model", "nnodes", "node-rank", "num-gpu-blocks-override",
+    "pipeline-parallel-size", "port", "prefill-context-parallel-size", "quantization", "revision", "root-path",
+    "scheduler-cls", "served-model-name", "ssl-ca-certs", "ssl-cert-reqs", "ssl-certfile", "ssl-keyfile",
+    "tensor-parallel-size", "trust-remote-code", "uds", "worker-cls",
 )  # fmt: skip
+OWNED_SHORT_ARGS = ("ac", "dcp", "dp", "dpa", "dpb", "dpl", "dpn", "dpp", "dpr", "pcp", "pp", "q", "r", "tp")
+_OWNED_ARG = (
+    f"(k in {cel_list(OWNED_SHORT_ARGS)} || "
+    f"{cel_list(OWNED_ENGINE_ARGS)}.exists(a, a.startsWith(k) || ('no-' + a).startsWith(k)))"
+)
 
 
 class InitialSettings(ApiModel):
@@ -26,8 +37,18 @@ class InitialSettings(ApiModel):
     ] = None
     decode_cap: Annotated[int | None, Field(ge=1, le=65_536, description="Running requests admitted at once.")] = None
     long_prefill_threshold: Annotated[
-        int | None, Field(ge=0, description="Prompts longer than this many tokens count as long; 0: off.")
+        int | None,
+        Field(ge=0, le=2**31 - 1, description="Prompts longer than this many tokens count as long; 0: off."),
     ] = None
+
+    RULES: ClassVar[Rules] = (
+        Rule(
+            "initial-budget-below-decode-cap",
+            "!(has(self.tokenBudget) && has(self.decodeCap)) || self.tokenBudget > self.decodeCap",
+            "tokenBudget leaves no room for prefill: raise it above decodeCap (each running request takes one token)",
+            ".tokenBudget",
+        ),
+    )
 
 
 class EnginePins(ApiModel):
@@ -43,7 +64,14 @@ class EnginePins(ApiModel):
         int | None, Field(ge=1, le=64, description="Groups of GPUs that share the layers.")
     ] = None
     gpu_memory_utilization: Annotated[
-        float | None, Field(ge=0.1, le=0.99, description="Share of GPU memory that vLLM may take.")
+        float | None,
+        Field(ge=0, le=1, description="Share of GPU memory that vLLM may take, 0.1 to 0.99."),
+        # The API server compares whole numbers with truncated bounds (0 would pass `minimum: 0.1`): CEL does not.
+        Rule(
+            "memory-utilization-range",
+            "self >= 0.1 && self <= 0.99",
+            "gpuMemoryUtilization is a share of the GPU's memory: use 0.1 to 0.99, such as 0.9",
+        ),
     ] = None
     kv_cache_dtype: Annotated[
         str | None,
@@ -73,28 +101,59 @@ class EnginePins(ApiModel):
         None
     )
 
+    RULES: ClassVar[Rules] = (
+        Rule(
+            "pins-budget-below-seqs",
+            "!(has(self.tokenBudget) && has(self.maxNumSeqs)) || self.tokenBudget >= self.maxNumSeqs",
+            "tokenBudget is below maxNumSeqs and vLLM won't start: each running request takes one token of a step",
+            ".tokenBudget",
+        ),
+    )
+
 
 class EngineSpec(ApiModel):
     """vLLM: its image and what is fixed about it."""
 
     image: Annotated[
-        str | None, Field(min_length=1, max_length=512, description="Runtime image; default: the operator's.")
+        str | None,
+        Field(min_length=1, max_length=512, description="Runtime image; default: the operator's."),
+        Rule(
+            "image-reference",
+            matches("^[A-Za-z0-9][-A-Za-z0-9._:/@]*$"),
+            "not an image reference: write registry/name:tag or registry/name@sha256:digest",
+        ),
     ] = None
     initial: Annotated[InitialSettings | None, Field(description="Where live tuning starts.")] = None
     pins: Annotated[EnginePins | None, Field(description="Values that nothing may change.")] = None
     extra_args: Annotated[
-        dict[str, Annotated[str, Field(max_length=2048)]],
+        dict[
+            str,
+            Annotated[
+                str,
+                Field(max_length=4096),
+                Rule(
+                    "extra-args-value",
+                    matches("^[^\\x00-\\x1f\\x7f]*$"),
+                    "an extra argument holds a newline or control character: write it on one line",
+                ),
+            ],
+        ],
         Field(max_length=64, description="More vLLM flags without dashes, such as seed: '1'; '' is a bare flag."),
         Rule(
-            "extra-args-owned",
-            "self.all(k, !(k in [" + ", ".join(f"'{a}'" for a in OWNED_ENGINE_ARGS) + "]))",
-            "extraArgs sets a flag the operator owns: use spec.engine.pins, spec.engine.initial or spec.model instead",
+            "extra-args-name",
+            "self.all(k, k.matches('^[a-z][a-z0-9-]*$') && k.size() <= 63)",
+            "extraArgs keys are vLLM's flags without leading dashes, in lower case with '-', such as max-log-len",
+            message_cel="'extraArgs has ' + self.filter(k, !k.matches('^[a-z][a-z0-9-]*$') || k.size() > 63)[0]"
+            " + ': write vLLM flags without leading dashes, in lower case with -, such as max-log-len'",
         ),
         Rule(
-            "extra-args-name",
-            "self.all(k, k.matches('^[a-z][a-z0-9-]{0,62}$'))",
-            "extraArgs keys are vLLM's flags without the leading dashes, in lower case, such as max-log-len",
+            "extra-args-owned",
+            f"!self.exists(k, {_OWNED_ARG})",
+            "extraArgs sets a flag the operator owns: use spec.engine.pins, spec.engine.initial or spec.model instead",
+            message_cel=f"'extraArgs sets ' + self.filter(k, {_OWNED_ARG})[0]"
+            " + ', a flag the operator owns: use spec.engine.pins, spec.engine.initial or spec.model instead'",
         ),
+        text_budget("extra-args-budget", "extraArgs", 8_192),
     ] = {}
 
     RULES: ClassVar[Rules] = (
@@ -104,71 +163,6 @@ class EngineSpec(ApiModel):
             "initial.tokenBudget and pins.tokenBudget exclude each other: pin the value, or let tuning start from it",
         ),
     )
-
-
-class TemplateMetadata(ApiModel):
-    """Labels and annotations for the engines' pods."""
-
-    labels: Annotated[
-        dict[str, Annotated[str, Field(max_length=63)]],
-        Field(max_length=32, description="More labels for the pods."),
-        Rule(
-            "template-own-labels",
-            "self.all(k, !k.startsWith('firsttoken.dev/') && !k.startsWith('app.kubernetes.io/'))",
-            "labels below firsttoken.dev/ and app.kubernetes.io/ are the operator's: use a prefix of your own",
-        ),
-    ] = {}
-    annotations: Annotated[
-        dict[str, Annotated[str, Field(max_length=4096)]],
-        Field(max_length=32, description="More annotations for the pods."),
-        Rule(
-            "template-own-annotations",
-            "self.all(k, !k.startsWith('firsttoken.dev/'))",
-            "annotations below firsttoken.dev/ are the operator's: use a prefix of your own",
-        ),
-    ] = {}
-
-
-# Kubernetes' own types, passed through as they are; the API server validates them when the Deployment is applied.
-Passthrough = Annotated[dict[str, Any], Extension("x-kubernetes-preserve-unknown-fields", True)]
-
-
-class TemplatePodSpec(ApiModel):
-    """Pod fields a user may set; everything else of the pod is the operator's."""
-
-    node_selector: Annotated[
-        dict[str, Annotated[str, Field(max_length=63)]],
-        Field(max_length=32, description="Labels a node must have, beside those of the AcceleratorProfile."),
-    ] = {}
-    tolerations: Annotated[list[Passthrough], Field(max_length=32, description="Taints the pods accept.")] = []
-    image_pull_secrets: Annotated[list[Passthrough], Field(max_length=16, description="Registry credentials.")] = []
-    service_account_name: Annotated[DnsName | None, Field(description="Identity of the engines' pods.")] = None
-    priority_class_name: Annotated[DnsName | None, Field(description="Scheduling priority.")] = None
-    runtime_class_name: Annotated[DnsName | None, Field(description="Container runtime, such as nvidia.")] = None
-    scheduler_name: Annotated[DnsName | None, Field(description="Scheduler, such as volcano.")] = None
-    termination_grace_period_seconds: Annotated[
-        int | None, Field(ge=1, le=86_400, description="Time a pod gets to finish its streams, seconds.")
-    ] = None
-    volumes: Annotated[list[Passthrough], Field(max_length=32, description="More volumes.")] = []
-
-
-class TemplateEngine(ApiModel):
-    """What a user may add to the engine's container."""
-
-    env: Annotated[list[Passthrough], Field(max_length=64, description="More environment variables.")] = []
-    resources: Annotated[
-        Passthrough | None,
-        Field(description="CPU and memory; GPUs follow from the plan and can't be set here."),
-    ] = None
-    volume_mounts: Annotated[list[Passthrough], Field(max_length=32, description="More mounts.")] = []
-
-
-class PodTemplate(ApiModel):
-    """Overlay on the engines' pods for what the operator does not know."""
-
-    metadata: Annotated[TemplateMetadata | None, Field(description="More labels and annotations.")] = None
-    spec: Annotated[TemplatePodSpec | None, Field(description="Pod fields.")] = None
-    engine: Annotated[TemplateEngine | None, Field(description="Container fields of the engine.")] = None
 
 
 class MeasurementSpec(ApiModel):

@@ -4,7 +4,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, Condition, Extension, ObjectMeta, Rule, Rules, list_map
+from firsttoken.api.base import ApiModel, Condition, Extension, ObjectMeta, Rule, Rules, Shape, list_map, matches
+from firsttoken.api.kubernetes import Toleration
+from firsttoken.api.kubernetes_nodes import NodeSelectorTerm
 
 Preserved = Annotated[dict[str, Any], Extension("x-kubernetes-preserve-unknown-fields", True)]
 
@@ -48,8 +50,8 @@ class InferenceRevisionSpec(ApiModel):
 class InferenceRevisionStatus(ApiModel):
     """Results of evaluation and comparison; written by rollouts."""
 
-    conditions: Annotated[list[Condition], Field(description="State by aspect."), *list_map("type")] = []
-    verdict: Annotated[str | None, Field(description="Pass, Fail, Inconclusive or NoData.")] = None
+    conditions: Annotated[list[Condition], Field(max_length=16, description="State by aspect."), *list_map("type")] = []
+    verdict: Annotated[str | None, Field(max_length=16, description="Pass, Fail, Inconclusive or NoData.")] = None
 
 
 class InferenceRevision(ApiModel):
@@ -69,13 +71,28 @@ class AcceleratorProfileSpec(ApiModel):
     ]
     product: Annotated[str, Field(max_length=128, description="Name for people.")]
     compute_capability: Annotated[
-        str | None, Field(max_length=8, description="CUDA compute capability, such as 8.0; NVIDIA only.")
+        str | None,
+        Field(max_length=8, description="CUDA compute capability, such as 8.0; NVIDIA only."),
+        Rule("profile-compute-capability", matches(r"^[0-9]+\.[0-9]$"), "not a compute capability: such as 8.0 or 9.0"),
     ] = None
     resource_name: Annotated[
         str | None,
         Field(max_length=128, description="Extended resource, such as nvidia.com/gpu; none for CPU."),
+        Rule(
+            "profile-resource-name",
+            matches("^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"),
+            "not an extended resource: write a domain and a name, such as nvidia.com/gpu",
+        ),
     ] = None
-    memory: Annotated[str, Field(max_length=32, description="Memory of one device as a quantity, such as 40Gi.")]
+    memory: Annotated[
+        str,
+        Field(max_length=32, description="Memory of one device as a quantity, such as 40Gi."),
+        Rule(
+            "profile-memory",
+            matches(r"^[0-9]*[1-9][0-9]*(\.[0-9]+)?(Mi|Gi|Ti|M|G|T)$"),
+            "not a size: write a number above zero with a unit, such as 40Gi",
+        ),
+    ]
     memory_bandwidth_gb_per_second: Annotated[
         float | None, Field(gt=0, description="Memory bandwidth of the data sheet, GB/s (10^9).")
     ] = None
@@ -92,11 +109,29 @@ class AcceleratorProfileSpec(ApiModel):
     ] = 8
     tdp_watts: Annotated[float | None, Field(gt=0, description="Thermal design power, W.")] = None
     node_selector_terms: Annotated[
-        list[Preserved],
-        Field(max_length=16, description="Node affinity terms (ORed) that find nodes with this device."),
+        list[Annotated[dict[str, Any], Shape(NodeSelectorTerm)]],
+        Field(max_length=8, description="Node affinity terms (ORed) that find nodes with this device."),
     ] = []
-    tolerations: Annotated[list[Preserved], Field(max_length=16, description="Taints of such nodes to accept.")] = []
+    tolerations: Annotated[
+        list[Annotated[dict[str, Any], Shape(Toleration)]],
+        Field(max_length=16, description="Taints of such nodes to accept."),
+    ] = []
     source: Annotated[str, Field(max_length=1024, description="Where these figures are from.")] = ""
+
+    RULES: ClassVar[Rules] = (
+        Rule(
+            "profile-resource",
+            "(self.vendor == 'CPU') != has(self.resourceName)",
+            "resourceName is how pods ask for the device: give it for every vendor but CPU, which has none",
+            ".resourceName",
+        ),
+        Rule(
+            "profile-capability-vendor",
+            "!has(self.computeCapability) || self.vendor == 'NVIDIA'",
+            "computeCapability is NVIDIA's: remove it, or correct vendor",
+            ".computeCapability",
+        ),
+    )
 
 
 class AcceleratorProfile(ApiModel):

@@ -4,20 +4,24 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, Condition, ObjectMeta, Rule, Rules, list_map
+from firsttoken.api.base import ApiModel, Condition, ObjectMeta, Rule, Rules, cel_text, list_map, text_budget
 from firsttoken.api.change import (
-    EvaluationSpec,
     InspectionSpec,
     RolloutSpec,
     RoutingSpec,
     ScalingSpec,
     TuningSpec,
 )
-from firsttoken.api.engine import EngineSpec, MeasurementSpec, PodTemplate
-from firsttoken.api.service_inputs import SLO, AcceleratorSpec, LayoutSpec, ModelSpec, WorkloadSpec
+from firsttoken.api.engine import EngineSpec, MeasurementSpec
+from firsttoken.api.evaluation import EvaluationSpec
+from firsttoken.api.pod_template import PodTemplate
+from firsttoken.api.service_inputs import BUCKET_PATTERN, SLO, AcceleratorSpec, LayoutSpec, ModelSpec, WorkloadSpec
 
 # A revision is `<service>-<8 hex>`, its children add up to `-prefill`; Service names end at 63 characters.
 MAX_NAME_LENGTH = 63 - len("-00000000") - len("-prefill")
+
+
+_BOUNDS = "self.measurement.promptTokenBuckets"
 
 
 class InferenceServiceSpec(ApiModel):
@@ -55,8 +59,58 @@ class InferenceServiceSpec(ApiModel):
         Rule(
             "role-accelerator-layout",
             "self.layout.mode != 'Colocated' || !(has(self.accelerator.prefill) || has(self.accelerator.decode))",
-            "accelerator.prefill and accelerator.decode need layout.mode Disaggregated or Auto: remove them or change the mode",
+            "accelerator.prefill and accelerator.decode need layout.mode Disaggregated or Auto: "
+            "remove them or change the mode",
             ".accelerator",
+        ),
+        Rule(
+            "slo-bucket-unmeasured",
+            # Numbers are compared, not texts: the API server can't bound the length of string(n) and refuses the cost.
+            f"!has(self.slos) || self.slos.all(s, !s.promptTokens.matches({cel_text(BUCKET_PATTERN)}) || "
+            "(s.promptTokens.endsWith('+')"
+            f" ? int(s.promptTokens.replace('+', '')) == {_BOUNDS}.max()"
+            f" : {_BOUNDS}.exists(b, int(s.promptTokens.split('-')[1]) == b && int(s.promptTokens.split('-')[0]) == "
+            f"({_BOUNDS}.exists(a, a < b) ? {_BOUNDS}.filter(a, a < b).max() : 0))))",
+            "an SLO names a bucket that is not measured: use all, or neighbours in measurement.promptTokenBuckets",
+            ".slos",
+        ),
+        Rule(
+            "model-length-below-prompts",
+            "!has(self.model.maxModelLength) || !has(self.workload.promptTokens) || "
+            "self.model.maxModelLength > self.workload.promptTokens.p95",
+            "model.maxModelLength holds prompt and output, and is not above workload.promptTokens.p95: raise it",
+            ".model.maxModelLength",
+        ),
+        Rule(
+            "pins-above-max-count",
+            "!has(self.engine) || !has(self.engine.pins) || !has(self.accelerator.maxCount) || "
+            "(has(self.engine.pins.tensorParallel) ? self.engine.pins.tensorParallel : 1) * "
+            "(has(self.engine.pins.pipelineParallel) ? self.engine.pins.pipelineParallel : 1) "
+            "<= self.accelerator.maxCount",
+            "engine.pins (tensorParallel, pipelineParallel) need more GPUs than accelerator.maxCount: raise or unpin",
+            ".accelerator.maxCount",
+        ),
+        Rule(
+            "pins-budget-without-chunks",
+            "!has(self.engine) || !has(self.engine.pins) || !has(self.engine.pins.chunkedPrefill) || "
+            "self.engine.pins.chunkedPrefill || !has(self.engine.pins.tokenBudget) || !has(self.model.maxModelLength) "
+            "|| self.engine.pins.tokenBudget >= self.model.maxModelLength",
+            "without chunkedPrefill a step holds a whole prompt: raise tokenBudget to model.maxModelLength, or chunk",
+            ".engine.pins.tokenBudget",
+        ),
+        Rule(
+            "initial-outside-tuning",
+            "!has(self.engine) || !has(self.engine.initial) || !has(self.engine.initial.tokenBudget) || "
+            "!has(self.tuning.tokenBudget) || (self.engine.initial.tokenBudget >= self.tuning.tokenBudget.min "
+            "&& self.engine.initial.tokenBudget <= self.tuning.tokenBudget.max)",
+            "engine.initial.tokenBudget lies outside tuning.tokenBudget: start within min and max, or widen them",
+            ".engine.initial.tokenBudget",
+        ),
+        Rule(
+            "scaling-disaggregated",
+            "self.layout.mode != 'Disaggregated' || self.scaling.mode == 'Planned'",
+            "scaling.mode External has one replica count, a disaggregated layout has two: use scaling.mode Planned",
+            ".scaling.mode",
         ),
     )
 
@@ -64,38 +118,48 @@ class InferenceServiceSpec(ApiModel):
 class RoleStatus(ApiModel):
     """One role of the plan as it runs."""
 
-    role: Annotated[str, Field(description="serve, prefill or decode.")]
-    accelerator: Annotated[str, Field(description="AcceleratorProfile.")]
+    role: Annotated[str, Field(max_length=16, description="serve, prefill or decode.")]
+    accelerator: Annotated[str, Field(max_length=253, description="AcceleratorProfile.")]
     replicas: Annotated[int, Field(description="Replicas wanted.")]
     ready_replicas: Annotated[int, Field(description="Replicas ready.")]
     gpus_per_replica: Annotated[int, Field(description="GPUs of one replica.")]
-    engine_args: Annotated[dict[str, str], Field(description="vLLM flags in force at start.")] = {}
+    engine_args: Annotated[
+        dict[str, Annotated[str, Field(max_length=4096)]],
+        Field(max_length=128, description="vLLM flags in force at start."),
+        text_budget("status-engine-args-budget", "engineArgs", 12_288),
+    ] = {}
 
 
 class PlanReason(ApiModel):
     """Why the plan is as it is."""
 
-    code: Annotated[str, Field(description="Constant for programs.")]
-    message: Annotated[str, Field(description="One sentence with its numbers.")]
+    code: Annotated[str, Field(max_length=64, description="Constant for programs.")]
+    message: Annotated[str, Field(max_length=1024, description="One sentence with its numbers.")]
 
 
 class PlanStatus(ApiModel):
     """The plan in force, in short."""
 
     gpus: Annotated[int, Field(description="GPUs over all roles.")]
-    roles: Annotated[list[RoleStatus], Field(description="Roles of the plan.")] = []
-    reasons: Annotated[list[PlanReason], Field(description="Why it is so.")] = []
+    roles: Annotated[list[RoleStatus], Field(max_length=3, description="Roles of the plan.")] = []
+    reasons: Annotated[list[PlanReason], Field(max_length=32, description="Why it is so.")] = []
 
 
 class RevisionStatus(ApiModel):
     """Which revisions exist and which of them serves."""
 
-    desired: Annotated[str | None, Field(description="Revision that the spec asks for.")] = None
-    stable: Annotated[str | None, Field(description="Revision that carries the traffic.")] = None
+    desired: Annotated[str | None, Field(max_length=63, description="Revision that the spec asks for.")] = None
+    stable: Annotated[str | None, Field(max_length=63, description="Revision that carries the traffic.")] = None
     canary_weight: Annotated[int | None, Field(description="Share of requests for the desired revision, percent.")] = (
         None
     )
-    draining: Annotated[list[str], Field(description="Revisions that finish their streams.")] = []
+    inputs_hash: Annotated[
+        str | None, Field(max_length=64, description="Hash of the spec that `desired` was planned for; pins the plan.")
+    ] = None
+    draining: Annotated[
+        list[Annotated[str, Field(max_length=63)]],
+        Field(max_length=128, description="Revisions that finish their streams."),
+    ] = []
     shifted_at: Annotated[
         str | None,
         Field(description="When traffic last moved (RFC 3339).", json_schema_extra={"format": "date-time"}),
@@ -105,29 +169,35 @@ class RevisionStatus(ApiModel):
 class SLOStatus(ApiModel):
     """Measurements beside the promises; filled once metrics are there."""
 
-    ttft_p95: Annotated[str | None, Field(description="Measured TTFT P95 over all buckets, as a duration.")] = None
+    ttft_p95: Annotated[
+        str | None, Field(max_length=32, description="Measured TTFT P95 over all buckets, as a duration.")
+    ] = None
 
 
 class DiagnosisStatus(ApiModel):
     """What slows the first token; filled once metrics are there."""
 
-    bottleneck: Annotated[str | None, Field(description="First finding.")] = None
+    bottleneck: Annotated[str | None, Field(max_length=64, description="First finding.")] = None
 
 
 class InferenceServiceStatus(ApiModel):
     """What runs and why."""
 
     observed_generation: Annotated[int | None, Field(description="Spec generation this status is about.")] = None
-    conditions: Annotated[list[Condition], Field(description="State by aspect; Ready sums up."), *list_map("type")] = []
-    endpoint: Annotated[str | None, Field(description="URL inside the cluster (OpenAI API).")] = None
-    layout: Annotated[str | None, Field(description="Colocated or Disaggregated.")] = None
+    conditions: Annotated[
+        list[Condition], Field(max_length=16, description="State by aspect; Ready sums up."), *list_map("type")
+    ] = []
+    endpoint: Annotated[str | None, Field(max_length=512, description="URL inside the cluster (OpenAI API).")] = None
+    layout: Annotated[str | None, Field(max_length=32, description="Colocated or Disaggregated.")] = None
     revision: Annotated[RevisionStatus | None, Field(description="Revisions.")] = None
     plan: Annotated[PlanStatus | None, Field(description="The plan in force.")] = None
     slo: Annotated[SLOStatus | None, Field(description="Measurements beside the promises.")] = None
     diagnosis: Annotated[DiagnosisStatus | None, Field(description="What slows the first token.")] = None
     replicas: Annotated[int | None, Field(description="Replicas of the serving revision (for /scale).")] = None
     ready_replicas: Annotated[int | None, Field(description="Ready replicas.")] = None
-    selector: Annotated[str | None, Field(description="Label selector of the engines' pods (for /scale).")] = None
+    selector: Annotated[
+        str | None, Field(max_length=1024, description="Label selector of the engines' pods (for /scale).")
+    ] = None
 
 
 class InferenceService(ApiModel):
@@ -142,10 +212,12 @@ class InferenceService(ApiModel):
             "name-too-long",
             f"self.metadata.name.size() <= {MAX_NAME_LENGTH}",
             f"metadata.name is longer than {MAX_NAME_LENGTH} characters: child objects are named after it, shorten it",
+            ".metadata.name",
         ),
         Rule(
             "name-dns-label",
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             "metadata.name becomes a Service name: use lower-case letters, digits and '-', starting with a letter",
+            ".metadata.name",
         ),
     )

@@ -5,9 +5,26 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, DnsName, Duration, PositiveInt, Rule, Rules
+from firsttoken.api.architecture import Architecture, InlineArchitecture, Tokens
+from firsttoken.api.base import ApiModel, DataKey, DnsName, Duration, Rule, Rules, matches
 
-Tokens = PositiveInt
+__all__ = [
+    "BUCKET_PATTERN",
+    "SLO",
+    "AcceleratorSpec",
+    "Architecture",
+    "InlineArchitecture",
+    "LayoutMode",
+    "LayoutSpec",
+    "ModelCache",
+    "ModelSpec",
+    "Profile",
+    "RoleAccelerator",
+    "SecretKey",
+    "TokenDistribution",
+    "Tokens",
+    "WorkloadSpec",
+]
 
 
 class Profile(StrEnum):
@@ -28,76 +45,11 @@ class LayoutMode(StrEnum):
     DISAGGREGATED = "Disaggregated"
 
 
-class InlineArchitecture(ApiModel):
-    """Facts of a model that is not in the catalogue, named as in its Hugging Face config.json."""
-
-    hidden_size: Annotated[PositiveInt, Field(description="Width of the residual stream.")]
-    num_hidden_layers: Annotated[int, Field(ge=1, le=1000, description="Transformer layers.")]
-    num_attention_heads: Annotated[int, Field(ge=1, le=4096, description="Query heads a layer.")]
-    num_key_value_heads: Annotated[
-        int | None, Field(ge=1, le=4096, description="KV heads a layer (GQA, MQA); default: the query heads.")
-    ] = None
-    head_dim: Annotated[
-        int | None,
-        Field(ge=8, le=1024, description="Elements of a head; default: hiddenSize / numAttentionHeads."),
-    ] = None
-    intermediate_size: Annotated[PositiveInt, Field(description="Width of the (dense) feed-forward layer.")]
-    vocab_size: Annotated[PositiveInt, Field(description="Rows of the embedding.")]
-    max_position_embeddings: Annotated[Tokens, Field(description="Longest sequence the model was made for, tokens.")]
-    tie_word_embeddings: Annotated[bool, Field(description="Input and output embedding share their weights.")] = False
-    gated_mlp: Annotated[bool, Field(description="Feed-forward with a gate (SwiGLU): three matrices, not two.")] = True
-    sliding_window: Annotated[
-        int | None, Field(ge=1, description="Attention window in tokens, if every layer has one.")
-    ] = None
-    alibi: Annotated[bool, Field(description="Positions by ALiBi (Falcon, MPT): rules out some kernels.")] = False
-    num_experts: Annotated[int | None, Field(ge=2, le=4096, description="Experts a layer (MoE).")] = None
-    num_experts_per_tok: Annotated[
-        int | None, Field(ge=1, le=4096, description="Experts each token is sent to (MoE).")
-    ] = None
-    moe_intermediate_size: Annotated[
-        int | None, Field(ge=1, description="Width of one expert; default: intermediateSize.")
-    ] = None
-    parameters: Annotated[
-        int | None, Field(ge=1, description="Published parameter count; replaces the computed one.")
-    ] = None
-
-    RULES: ClassVar[Rules] = (
-        Rule(
-            "architecture-moe-pair",
-            "has(self.numExperts) == has(self.numExpertsPerTok)",
-            "numExperts and numExpertsPerTok belong together: give both for a mixture of experts, or neither",
-        ),
-        Rule(
-            "architecture-kv-heads",
-            "!has(self.numKeyValueHeads) || self.numAttentionHeads % self.numKeyValueHeads == 0",
-            "numKeyValueHeads must divide numAttentionHeads: copy both from the model's config.json",
-            ".numKeyValueHeads",
-        ),
-    )
-
-
-class Architecture(ApiModel):
-    """Where the planner takes the model's shape from: a catalogue entry or facts given here."""
-
-    preset: Annotated[
-        str | None, Field(min_length=1, max_length=96, description="Name in Firsttoken's model catalogue.")
-    ] = None
-    inline: Annotated[InlineArchitecture | None, Field(description="Facts of a model not in the catalogue.")] = None
-
-    RULES: ClassVar[Rules] = (
-        Rule(
-            "architecture-one-of",
-            "has(self.preset) != has(self.inline)",
-            "set exactly one of preset (a name in the catalogue) and inline (facts from config.json)",
-        ),
-    )
-
-
 class SecretKey(ApiModel):
     """A key of a Secret in the service's namespace."""
 
     name: Annotated[DnsName, Field(description="Name of the Secret.")]
-    key: Annotated[str, Field(min_length=1, max_length=253, description="Key in the Secret.")] = "token"
+    key: Annotated[DataKey, Field(description="Key in the Secret.")] = "token"
 
 
 class ModelCache(ApiModel):
@@ -111,8 +63,8 @@ class ModelCache(ApiModel):
         Field(max_length=32, description="Limit of the emptyDir, such as 200Gi; default: none."),
         Rule(
             "cache-size-limit",
-            "self.matches('^[0-9]+(\\\\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$')",
-            "not a quantity: write a number with a unit, such as 200Gi",
+            matches(r"^[0-9]*[1-9][0-9]*(\.[0-9]+)?(Mi|Gi|Ti|M|G|T)$"),
+            "not a size: write a number above zero with a unit, such as 200Gi",
         ),
     ] = None
 
@@ -137,17 +89,32 @@ class ModelSpec(ApiModel):
         ),
         Rule(
             "model-scheme",
-            "self.matches('^(hf|pvc|oci|s3)://[^/]')",
+            matches("^(hf|pvc|oci|s3)://[^/]"),
             "unknown model source: use hf://org/name, pvc://claim/path, oci://registry/image:tag or s3://bucket/path",
+        ),
+        Rule(
+            "model-uri-characters",
+            matches("^[!-~]*$") + " && !self.contains('/..')",
+            "a model source is ASCII without blanks and without '..': escape other characters as in a URL",
         ),
     ]
     revision: Annotated[
         str | None,
         Field(min_length=1, max_length=128, description="Git revision of an hf:// model; pin a commit."),
+        Rule(
+            "model-revision-characters",
+            matches("^[A-Za-z0-9][-A-Za-z0-9._/]*$"),
+            "not a git revision: use a commit, branch or tag",
+        ),
     ] = None
     name: Annotated[
         str | None,
         Field(min_length=1, max_length=128, description="Name clients ask for; default: the last part of uri."),
+        Rule(
+            "model-name-characters",
+            matches("^[A-Za-z0-9][-A-Za-z0-9._:/]*$"),
+            "not a model name: use letters, digits, '-', '_', '.', ':' and '/', starting with a letter or digit",
+        ),
     ] = None
     max_model_length: Annotated[
         Tokens | None,
@@ -171,6 +138,27 @@ class ModelSpec(ApiModel):
         Field(description="Secret with the token for hf:// or keys for s3://; by reference only."),
     ] = None
     cache: Annotated[ModelCache | None, Field(description="Where downloaded weights are kept.")] = None
+
+    RULES: ClassVar[Rules] = (
+        Rule(
+            "model-revision-scheme",
+            "!has(self.revision) || self.uri.startsWith('hf://')",
+            "revision is a git revision and belongs to hf://: pin another source by its tag, digest or path",
+            ".revision",
+        ),
+        Rule(
+            "model-credentials-scheme",
+            "!has(self.credentials) || self.uri.startsWith('hf://') || self.uri.startsWith('s3://')",
+            "credentials belong to hf:// and s3://: use podTemplate.spec.imagePullSecrets for oci://, nothing for pvc://",
+            ".credentials",
+        ),
+        Rule(
+            "model-cache-scheme",
+            "!has(self.cache) || self.uri.startsWith('hf://') || self.uri.startsWith('s3://')",
+            "cache belongs to sources that are downloaded (hf://, s3://): remove it",
+            ".cache",
+        ),
+    )
 
 
 class RoleAccelerator(ApiModel):
@@ -238,11 +226,15 @@ class WorkloadSpec(ApiModel):
     RULES: ClassVar[Rules] = (
         Rule(
             "shared-prefix-above-p95",
-            "!has(self.sharedPrefixTokens) || !has(self.promptTokens) || self.sharedPrefixTokens <= self.promptTokens.p95",
+            "!has(self.sharedPrefixTokens) || !has(self.promptTokens)"
+            " || self.sharedPrefixTokens <= self.promptTokens.p95",
             "sharedPrefixTokens is above promptTokens.p95: a shared prefix is part of the prompt and can't be longer",
             ".sharedPrefixTokens",
         ),
     )
+
+
+BUCKET_PATTERN = r"^((0|[1-9][0-9]{0,9})-[1-9][0-9]{0,9}|[1-9][0-9]{0,9}\+)$"
 
 
 class SLO(ApiModel):
@@ -263,11 +255,20 @@ class SLO(ApiModel):
         Field(max_length=32, description="Prompt-length bucket such as 512-1024 or 16384+; all: every request."),
         Rule(
             "slo-bucket",
-            "self.matches('^(all|[0-9]+-[0-9]+|[0-9]+\\\\+)$')",
+            matches(BUCKET_PATTERN.replace("^(", "^(all|")),
             "not a bucket: write all, a range such as 512-1024, or an open end such as 16384+",
         ),
     ] = "all"
-    target: Annotated[Duration, Field(description="What the percentile must not exceed, such as 1200ms.")]
+    target: Annotated[
+        Duration,
+        Field(description="What the percentile must not exceed, such as 1200ms."),
+        Rule(
+            "slo-target-zero",
+            # What is no duration at all is the other rule's to say.
+            matches("[1-9]") + " || !" + matches("[0-9]"),
+            "a target of zero can't be met: write what users accept, such as 1200ms",
+        ),
+    ]
 
 
 class LayoutSpec(ApiModel):
