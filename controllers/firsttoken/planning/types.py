@@ -32,6 +32,14 @@ class ModelFacts:
     qk_rope_head_dim: int | None = None
     weight_bytes_per_parameter: float = 2.0
     source: str = ""
+    quantization: str = ""  # how the weights are stored if not in 16 bits (vLLM's name); "" is 16 bits
+    quantized_here: bool = False  # asked for by spec.model.quantization, not part of the published config
+    float16: bool = True  # False: vLLM refuses FP16 for this architecture (activations overflow)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Input and output embedding: they stay in 16 bits under every weight quantisation here."""
+        return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ class RolePlan:
     tensor_parallel: int
     pipeline_parallel: int
     engine_args: Mapping[str, str]  # vLLM's flags without dashes; "" for a bare flag
+    environment: Mapping[str, str] = field(default_factory=dict)  # what vLLM reads from the environment only
+    nodes_per_replica: int = 1  # above 1: a replica spans nodes (LeaderWorkerSet)
 
     @property
     def gpus_per_replica(self) -> int:
@@ -68,6 +78,10 @@ class MemoryBudget:
     kv_cache_tokens: int  # tokens of KV that fit beside the weights
     max_concurrent_requests: int  # requests of the workload's P95 length that fit, KV taken by need
     max_concurrent_at_maximum_length: int  # the same with KV reserved at maximum model length (M4.4)
+    kv_cache_bytes: int = 0  # what those tokens take
+    activation_bytes: int = 0  # peak of one step at the token budget (estimate)
+    overhead_bytes: int = 0  # CUDA graphs, CUDA context, NCCL, what the driver keeps (estimate)
+    usable_bytes: int = 0  # device memory times gpu-memory-utilization
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Infeasible:
-    """No deployment fits: the constraint that binds, and the nearest request that would."""
+    """No deployment fits: the constraint that binds, and the nearest requests that would.
+
+    Each entry of `nearest` is an alternative that is enough alone; `message` says so in words.
+    """
 
     constraint: str  # e.g. MaxCount, Memory, UnknownModel
     message: str

@@ -1,0 +1,188 @@
+"""The sentences of a plan: each choice with the numbers it was made from, and why a model is too big."""
+
+from collections.abc import Sequence
+
+from firsttoken.api.engine import EnginePins
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.api.service import InferenceServiceSpec
+from firsttoken.api.service_inputs import LayoutMode
+from firsttoken.planning.accelerators import device_bytes, is_cpu, max_tensor_parallel
+from firsttoken.planning.memory import EngineLoad, element_bytes, memory_budget, weights_bytes, whole_blocks
+from firsttoken.planning.parallelism import (
+    LEAST_KV_SHARE,
+    USEFUL_CONCURRENCY,
+    Candidate,
+    fits,
+    kv_share,
+    shapes,
+    why_not_divisible,
+)
+from firsttoken.planning.refusal import InfeasibleError
+from firsttoken.planning.replicas import least_replicas
+from firsttoken.planning.types import MemoryBudget, ModelFacts, Reason
+
+RoleLoad = tuple[str, AcceleratorProfileSpec, EngineLoad]
+
+
+def gigabytes(count: float) -> str:
+    """Bytes for people, in 10^9, small amounts in 10^6."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+def model_reason(facts: ModelFacts) -> Reason:
+    """Which model is planned for, and how that is known."""
+    count = (
+        f"{facts.parameters / 1e9:.2f} billion" if facts.parameters >= 1e8 else f"{facts.parameters / 1e6:.2f} million"
+    )
+    return Reason("Model", f"{facts.name}, {count} parameters ({facts.source})")
+
+
+def layout_reason(spec: InferenceServiceSpec, roles: int) -> Reason:
+    """Colocated until measurements say otherwise (M4.5, DESIGN §7)."""
+    if roles > 1:
+        return Reason("Layout", "Disaggregated, as spec.layout.mode says: prefill and decode on GPUs of their own")
+    if spec.layout.mode == LayoutMode.COLOCATED:
+        return Reason("Layout", "Colocated, as spec.layout.mode says")
+    return Reason("Layout", "Colocated to begin with: a split pays where measurements confirm the imbalance (M4.5)")
+
+
+def caching_reason(spec: InferenceServiceSpec, shared_prefix: int, caching: bool) -> Reason:
+    """Prefix caching from the workload (M4.3)."""
+    pins, state = spec.engine.pins, "on" if caching else "off"
+    if pins and pins.prefix_caching is not None:
+        return Reason("PrefixCaching", f"{state}, as pinned")
+    profile = spec.workload.profile.value
+    if shared_prefix:
+        return Reason("PrefixCaching", f"{state}: prompts share their first {shared_prefix} tokens")
+    why = "prompts repeat what came before" if caching else "prompts have nothing in common"
+    return Reason("PrefixCaching", f"{state}: in profile {profile} {why}")
+
+
+def router_reason(roles: int, caching: bool, several: bool) -> Reason:
+    """Whether vllm-router stands between Envoy and the engines (DESIGN §4)."""
+    if roles > 1:
+        return Reason("Router", "vllm-router leads each request from prefill to decode")
+    if caching and several:
+        return Reason("Router", "vllm-router sends equal prefixes to the same replica, since each has its own cache")
+    why = "one replica" if not several else "no prefix cache to aim for"
+    return Reason("Router", f"none: {why}, Envoy spreads the requests")
+
+
+def memory_reason(profile: AcceleratorProfileSpec, candidate: Candidate, max_model_length: int) -> Reason:
+    """Where memory goes, and concurrency by need against by maximum length (M4.4)."""
+    m = candidate.memory
+    rest = "the process itself" if is_cpu(profile) else "graphs and context"
+    return Reason(
+        "Memory",
+        f"{candidate.gpus} x {gigabytes(device_bytes(profile))}, usable {gigabytes(m.usable_bytes)}: weights "
+        f"{gigabytes(m.weights_bytes)}, activations {gigabytes(m.activation_bytes)} and {rest} "
+        f"{gigabytes(m.overhead_bytes)} (both estimates), KV {gigabytes(m.kv_cache_bytes)} = {m.kv_cache_tokens} "
+        f"tokens of {m.kv_bytes_per_token} bytes: {m.max_concurrent_requests} requests by need, "
+        f"{m.max_concurrent_at_maximum_length} if each kept the maximum of {max_model_length} tokens",
+    )
+
+
+def parallelism_reasons(
+    spec: InferenceServiceSpec, facts: ModelFacts, profile: AcceleratorProfileSpec, chosen: Candidate
+) -> list[Reason]:
+    """Why this many GPUs share a layer, and why layers are spread over stages and nodes, if they are."""
+    pins = spec.engine.pins or EnginePins()
+    tensor, fit = chosen.tensor_parallel, chosen.memory.max_concurrent_requests
+    if pins.tensor_parallel is not None:
+        slow = tensor > max_tensor_parallel(profile)
+        note = f"; {profile.product} has no link for that, all-reduce over PCIe will be slow" if slow else ""
+        reasons = [Reason("TensorParallel", f"{tensor}, as pinned{note}")]
+    elif chosen.pipeline_parallel > 1:
+        text = f"{tensor}: the widest split of a layer that model and {profile.product} allow; stages add the rest"
+        reasons = [Reason("TensorParallel", text)]
+    elif chosen.useful:
+        text = f"{tensor}: the fewest devices that hold the weights and a dozen requests ({fit} fit, M4.4)"
+        reasons = [Reason("TensorParallel", text)]
+    else:
+        text = f"{tensor}: {fit} requests fit, below the {USEFUL_CONCURRENCY} of M4.4; no allowed shape holds more"
+        reasons = [Reason("TensorParallel", text)]
+    if chosen.pipeline_parallel > 1:
+        reasons.append(_stages_reason(pins, facts, profile, chosen))
+    if chosen.nodes > 1:
+        text = f"a replica spans {chosen.nodes} nodes of {profile.devices_per_node} devices: one node does not hold it"
+        reasons.append(Reason("AcrossNodes", text))
+    elif chosen.gpus > 1:
+        reasons.append(Reason("WithinNode", "a replica stays in one node: no link between nodes is on its path (M4.6)"))
+    return reasons
+
+
+def _stages_reason(pins: EnginePins, facts: ModelFacts, profile: AcceleratorProfileSpec, chosen: Candidate) -> Reason:
+    stages, tensor = chosen.pipeline_parallel, chosen.tensor_parallel
+    if pins.pipeline_parallel is not None:
+        return Reason("PipelineParallel", f"{stages}, as pinned")
+    if tensor >= profile.devices_per_node:
+        why = "a layer's split stays inside a node, and stages pass on activations only"
+    elif tensor >= max_tensor_parallel(profile):
+        why = f"{profile.product} meets its neighbours over PCIe, which carries no split of a layer beyond {tensor}"
+    else:
+        why = why_not_divisible(facts, tensor * 2) or "memory needs them"
+        why = f"a split over {tensor * 2} is not possible: {why}"
+    return Reason("PipelineParallel", f"{stages} stages of {tensor} device(s): {why}")
+
+
+def too_big(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleLoad]) -> InfeasibleError:
+    """Why no shape of some role fits into the budget, with the arithmetic of the largest allowed one."""
+    limit, least = spec.accelerator.max_count, least_replicas(spec)
+    allowed = limit // least if limit is not None else None
+    if limit is not None and len(roles) > 1 and limit < 2 * least:
+        text = f"prefill and decode need a GPU each for {least} replica(s), spec.accelerator.maxCount is {limit}"
+        return InfeasibleError("MaxCount", text)
+    if limit is not None and limit < least:
+        return InfeasibleError("MaxCount", f"{least} replicas need a GPU each, spec.accelerator.maxCount is {limit}")
+    shares = [(role, _largest(spec, facts, role, allowed)) for role in roles]
+    (name, profile, load), (gpus, memory) = next(
+        ((role, best) for role, best in shares if not fits(best[1], role[1], role[2].max_model_length)), shares[0]
+    )
+    prefix = f"{name}: " if len(roles) > 1 else ""
+    budget = f"; spec.accelerator.maxCount is {limit}" if limit is not None else ""
+    constraint = "MaxCount" if least > 1 or len(roles) > 1 else "Memory"
+    return InfeasibleError(
+        constraint if limit is not None else "Memory",
+        prefix + _arithmetic(facts, profile, load, gpus, memory) + budget,
+        _shorter(spec, memory, profile),
+    )
+
+
+def _largest(
+    spec: InferenceServiceSpec, facts: ModelFacts, role: RoleLoad, allowed: int | None
+) -> tuple[int, MemoryBudget]:
+    """The shape within `allowed` GPUs that leaves most KV; beyond it the smallest shape there is."""
+    _, profile, load = role
+    every = shapes(facts, profile, spec.engine.pins or EnginePins())
+    within = [s for s in every if allowed is None or s[0] * s[1] <= allowed] or every[:1]
+    budgets = [(t * p, memory_budget(facts, profile, t, p, load)) for t, p in within]
+    return max(budgets, key=lambda b: (b[1].kv_cache_tokens, b[0]))
+
+
+def _arithmetic(
+    facts: ModelFacts, profile: AcceleratorProfileSpec, load: EngineLoad, gpus: int, m: MemoryBudget
+) -> str:
+    held = f"{facts.name} takes {gigabytes(weights_bytes(facts, element_bytes(profile)))} of weights"
+    where = f"{gpus} x {profile.product} (usable {gigabytes(m.usable_bytes)})"
+    if m.kv_cache_tokens == 0:
+        beside = f"activations {gigabytes(m.activation_bytes)}, graphs and context {gigabytes(m.overhead_bytes)}"
+        return f"{held}, which do not fit on {where} beside {beside} (both estimates)"
+    left = f"{held}; on {where} that leaves KV for {m.kv_cache_tokens} tokens"
+    if m.kv_cache_tokens < whole_blocks(load.max_model_length):
+        return f"{left}, one request may take {load.max_model_length}"
+    if not is_cpu(profile) and kv_share(m) < LEAST_KV_SHARE:
+        return (
+            f"{left}, {100 * kv_share(m):.0f} % of the memory; below {100 * LEAST_KV_SHARE:.0f} % the estimates of "
+            f"activations and graphs decide whether the engine starts"
+        )
+    return f"{left}: enough for one replica, but not for all that must run"
+
+
+def _shorter(spec: InferenceServiceSpec, m: MemoryBudget, profile: AcceleratorProfileSpec) -> dict[str, int]:
+    """A shorter maximum, where that is what does not fit (tried before it is offered)."""
+    asked = spec.model.max_model_length
+    enough = is_cpu(profile) or kv_share(m) >= LEAST_KV_SHARE
+    if asked is None or not enough or m.kv_cache_tokens < 16:
+        return {}
+    shorter = m.kv_cache_tokens // 256 * 256 or m.kv_cache_tokens
+    return {"spec.model.maxModelLength": shorter} if shorter < asked else {}

@@ -1,0 +1,144 @@
+"""Where the memory of a replica goes: vLLM's own accounting, computed before a GPU is touched (M4.4).
+
+KV bytes = device memory x gpu-memory-utilization - weights - activation peak - CUDA graphs - what is not torch's.
+What can't be computed from the shape is one of the few constants below, each with its source.
+"""
+
+from dataclasses import dataclass
+
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.planning.accelerators import capability, device_bytes, is_cpu
+from firsttoken.planning.types import MemoryBudget, ModelFacts
+
+GIB = 2**30
+MIB = 2**20
+BLOCK_TOKENS = 16  # vLLM's KV block
+
+DEFAULT_UTILIZATION = 0.92  # vLLM 0.32's default
+
+# The driver's share of nvidia-smi's total (H100: 79.65 GiB shown, 79.22 GiB seen by CUDA, vLLM PR 10511) and the CUDA
+# context with the kernels' modules (0.2 to 0.4 GiB in the logs of vLLM PR 12126 and issue 14452).
+DEVICE_OVERHEAD = 1 * GIB
+# NCCL channels and the custom all-reduce buffers of a rank; an estimate, on the high side.
+COMMUNICATION_OVERHEAD = GIB // 2
+# One captured CUDA graph: 24 to 28 MiB each in vLLM PR 22897, 0.36 GiB for 16 of them in gpustack/runner PR 251.
+GRAPH_BYTES = 24 * MIB
+# The allocator keeps more than the live tensors of a step: 1.10 GiB (vLLM PR 9003, one request) for what counts as
+# 0.91 GiB here (Llama 3 8B, 8192 tokens).
+ACTIVATION_SLACK = 1.2
+# A logit in the sampler (copies in FP32, sorted values, 64-bit indices): 1.26 GiB for 256 requests with 128,256
+# entries, the same with one and two GPUs (vLLM PR 10511), so it is the sampler's peak. Later samplers take less.
+SAMPLER_BYTES = 41
+# A process of vLLM on CPU without weights and KV: 2.9 GB measured with 1 GiB of KV and a model of a few MB.
+CPU_OVERHEAD = 2 * GIB
+# vLLM's default for VLLM_CPU_KVCACHE_SPACE.
+CPU_KV_SPACE = 4 * GIB
+
+
+@dataclass(frozen=True)
+class EngineLoad:
+    """What decides memory beside model and device. Lengths in tokens."""
+
+    token_budget: int  # most tokens of one step (max-num-batched-tokens)
+    max_num_seqs: int  # most running requests
+    max_model_length: int
+    request_tokens: int  # what one request of the workload takes (P95)
+    utilization: float = DEFAULT_UTILIZATION
+    kv_cache_dtype: str = "auto"
+
+
+def element_bytes(profile: AcceleratorProfileSpec) -> int:
+    """Bytes of an unquantised weight, activation or KV element: 2 (BF16, FP16), on CPU 4 (float32 runs anywhere)."""
+    return 4 if is_cpu(profile) else 2
+
+
+def weights_bytes(facts: ModelFacts, element: int = 2) -> int:
+    """All weights. Quantisation touches the layers; embeddings and output head keep 16 bits."""
+    layers = facts.parameters - facts.embedding_parameters
+    per_parameter = facts.weight_bytes_per_parameter if facts.quantization else element
+    return int(layers * per_parameter) + facts.embedding_parameters * element
+
+
+def kv_bytes_per_token_and_layer(facts: ModelFacts, tensor_parallel: int, element: float) -> float:
+    """KV of one token in one layer on one rank, bytes.
+
+    GQA and MQA: a rank has its share of the KV heads but at least one, so heads are replicated when there are more
+    ranks than heads. MLA: the latent vector and the rotary key, replicated on every rank.
+    """
+    if facts.kv_lora_rank:
+        return (facts.kv_lora_rank + (facts.qk_rope_head_dim or 0)) * element
+    heads = max(1, facts.num_key_value_heads // tensor_parallel)
+    return heads * 2 * facts.head_dim * element
+
+
+def memory_budget(
+    facts: ModelFacts, profile: AcceleratorProfileSpec, tensor_parallel: int, pipeline_parallel: int, load: EngineLoad
+) -> MemoryBudget:
+    """The budget of one replica. `kv_cache_tokens` is 0 when the weights leave no room."""
+    element, ranks = element_bytes(profile), tensor_parallel * pipeline_parallel
+    layers = -(-facts.num_hidden_layers // pipeline_parallel)  # of the fullest stage
+    usable = int(device_bytes(profile) * load.utilization)
+    overhead = _overhead(profile, ranks, load.max_num_seqs)
+    activation = _activation_bytes(facts, tensor_parallel, load, element)
+    free = usable - overhead - activation - _rank_weights(facts, tensor_parallel, pipeline_parallel, layers, element)
+    kv_element = 1 if load.kv_cache_dtype.startswith("fp8") else element
+    token_bytes = kv_bytes_per_token_and_layer(facts, tensor_parallel, kv_element)
+    if is_cpu(profile):
+        free = min(free, CPU_KV_SPACE) // GIB * GIB  # vLLM takes whole GiB
+    tokens = max(0, int(free // (token_bytes * layers * BLOCK_TOKENS))) * BLOCK_TOKENS
+    per_token = int(token_bytes * facts.num_hidden_layers * tensor_parallel)
+    return MemoryBudget(
+        weights_bytes=weights_bytes(facts, element),
+        kv_bytes_per_token=per_token,
+        kv_cache_tokens=tokens,
+        max_concurrent_requests=tokens // whole_blocks(load.request_tokens),
+        max_concurrent_at_maximum_length=tokens // whole_blocks(load.max_model_length),
+        kv_cache_bytes=tokens * per_token,
+        activation_bytes=activation * ranks,
+        overhead_bytes=overhead * ranks,
+        usable_bytes=usable * ranks,
+    )
+
+
+def whole_blocks(tokens: int) -> int:
+    """Tokens of KV that `tokens` take, in whole blocks of 16."""
+    return -(-tokens // BLOCK_TOKENS) * BLOCK_TOKENS
+
+
+def _rank_weights(facts: ModelFacts, tensor_parallel: int, stages: int, layers: int, element: int) -> int:
+    """Weights of the fullest rank. With several stages, the first and the last hold one embedding matrix each."""
+    total = weights_bytes(facts, element)
+    embedding = facts.embedding_parameters * element
+    if stages > 1:
+        one_matrix = facts.vocab_size * facts.hidden_size * element
+        stage = (total - embedding) * layers // facts.num_hidden_layers + one_matrix
+        return -(-stage // tensor_parallel)
+    return -(-total // tensor_parallel)
+
+
+def _activation_bytes(facts: ModelFacts, tensor_parallel: int, load: EngineLoad, element: int) -> int:
+    """Peak on a rank: a step at the token budget (residuals and the widest layer), or the sampler after it."""
+    hidden, expert = facts.hidden_size, facts.moe_intermediate_size or facts.intermediate_size
+    attention = 3 * facts.num_attention_heads * facts.head_dim // tensor_parallel
+    if facts.num_experts_per_tok:
+        feed_forward = facts.num_experts_per_tok * (3 * expert // tensor_parallel + hidden)
+    else:
+        feed_forward = 3 * facts.intermediate_size // tensor_parallel
+    step = load.token_budget * (4 * hidden + max(attention, feed_forward)) * element
+    sampler = load.max_num_seqs * facts.vocab_size * SAMPLER_BYTES
+    return max(int(step * ACTIVATION_SLACK), sampler)
+
+
+def _overhead(profile: AcceleratorProfileSpec, ranks: int, max_num_seqs: int) -> int:
+    if is_cpu(profile):
+        return CPU_OVERHEAD
+    communication = COMMUNICATION_OVERHEAD if ranks > 1 else 0
+    return DEVICE_OVERHEAD + communication + GRAPH_BYTES * captured_graphs(profile, max_num_seqs)
+
+
+def captured_graphs(profile: AcceleratorProfileSpec, max_num_seqs: int) -> int:
+    """CUDA graphs vLLM captures: batch sizes 1, 2, 4, every 8 to 256, every 16 to min(2 x seqs, 512; SM100: 1024)."""
+    cuda = capability(profile)
+    largest = min(2 * max_num_seqs, 1024 if cuda is not None and cuda[0] == 10 else 512)
+    sizes = [1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16)]
+    return sum(size <= largest for size in sizes)

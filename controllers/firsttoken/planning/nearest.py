@@ -1,0 +1,106 @@
+"""What would be feasible instead: every alternative is planned before it is offered."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.api.service import InferenceServiceSpec
+from firsttoken.planning.accelerators import device_bytes, is_cpu
+from firsttoken.planning.models import model_facts
+from firsttoken.planning.replicas import least_replicas
+from firsttoken.planning.types import Infeasible, ModelFacts, Plan
+
+Profiles = Mapping[str, AcceleratorProfileSpec]
+Attempt = Callable[[InferenceServiceSpec, Profiles], Plan | Infeasible]
+
+
+def with_nearest(refusal: Infeasible, spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt) -> Infeasible:
+    """`refusal` with the alternatives that are feasible alone; those its author guessed are tried like the others."""
+    found = dict(_feasible(refusal.nearest.items(), spec, profiles, attempt))
+    if refusal.constraint in ("Memory", "MaxCount"):
+        families = (
+            _other_pin("tensor_parallel", spec, profiles, attempt),
+            _other_pin("pipeline_parallel", spec, profiles, attempt),
+            _more_gpus(spec, profiles, attempt),
+            _fp8(spec),
+            _larger_gpu(spec, profiles),
+        )
+        for family in families:
+            found.update(dict(list(_feasible(family, spec, profiles, attempt, first=True))))
+    if not found:
+        return replace(refusal, nearest={})
+    offers = " or ".join(f"{path}: {value}" for path, value in found.items())
+    return replace(refusal, message=f"{refusal.message}. Feasible instead: {offers}", nearest=found)
+
+
+def with_value(spec: InferenceServiceSpec, path: str, value: Any) -> InferenceServiceSpec:
+    """`spec` with the field at `path` (such as `spec.accelerator.maxCount`) set."""
+    wire = spec.wire()
+    node = wire
+    *parents, last = path.split(".")[1:]
+    for key in parents:
+        node = node.setdefault(key, {})
+    node[last] = value
+    return InferenceServiceSpec.model_validate(wire)
+
+
+def _feasible(
+    offers: Any, spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt, *, first: bool = False
+) -> Iterator[tuple[str, Any]]:
+    for path, value in offers:
+        if isinstance(attempt(with_value(spec, path, value), profiles), Plan):
+            yield path, value
+            if first:
+                return
+
+
+def _other_pin(
+    field: str, spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt
+) -> Iterator[tuple[str, Any]]:
+    """A pinned size replaced by the one that would be planned without the pin."""
+    pins = spec.engine.pins
+    if pins is None or getattr(pins, field) is None:
+        return
+    path = f"spec.engine.pins.{to_camel(field)}"
+    free = attempt(with_value(spec, path, None), profiles)
+    if isinstance(free, Plan):
+        yield path, getattr(free.roles[-1], field)
+
+
+def _more_gpus(spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt) -> Iterator[tuple[str, Any]]:
+    """Larger budgets in steps of what one more GPU a replica takes, up to what would be planned without a budget."""
+    limit = spec.accelerator.max_count
+    if limit is None:
+        return
+    accelerator = spec.accelerator.model_copy(update={"max_count": None})
+    unbounded = attempt(spec.model_copy(update={"accelerator": accelerator}), profiles)
+    if isinstance(unbounded, Infeasible):
+        return
+    step = least_replicas(spec)
+    for count in range((limit // step + 1) * step, unbounded.gpus + 1, step):
+        yield "spec.accelerator.maxCount", count
+
+
+def _fp8(spec: InferenceServiceSpec) -> Iterator[tuple[str, Any]]:
+    facts = model_facts(spec.model)
+    if isinstance(facts, ModelFacts) and not facts.quantization:
+        yield "spec.model.quantization", "fp8"
+
+
+def _larger_gpu(spec: InferenceServiceSpec, profiles: Profiles) -> Iterator[tuple[str, Any]]:
+    """Devices of the same vendor with more memory and no poorer links, the smallest first."""
+    today = profiles.get(spec.accelerator.type)
+    if today is None or is_cpu(today):
+        return
+    larger = [
+        (device_bytes(p), name)
+        for name, p in profiles.items()
+        if p.vendor == today.vendor
+        and device_bytes(p) > device_bytes(today)
+        and (p.link_gb_per_second or 0) >= (today.link_gb_per_second or 0)
+    ]
+    for _, name in sorted(larger):
+        yield "spec.accelerator.type", name

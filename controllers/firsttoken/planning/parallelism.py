@@ -1,0 +1,154 @@
+"""How many GPUs one replica takes: tensor parallelism in a node first, pipeline stages for what is left (M4.6)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from firsttoken.api.engine import EnginePins
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.planning.accelerators import is_cpu, max_tensor_parallel
+from firsttoken.planning.memory import whole_blocks
+from firsttoken.planning.refusal import InfeasibleError
+from firsttoken.planning.types import MemoryBudget, ModelFacts
+
+# M4.4: the case began with room for "a dozen" requests and suffered from it. Below that a larger replica is worth
+# its GPUs: weights are read once a step however many requests share the step.
+USEFUL_CONCURRENCY = 12
+# Activations, graphs and context are estimates. What is left for KV must be more than their error: with less than a
+# tenth of the memory, an engine that dies at start and one that serves a handful of requests differ by an estimate.
+LEAST_KV_SHARE = 0.10
+MAX_NODES = 8  # of one replica
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run a replica, and its memory."""
+
+    tensor_parallel: int
+    pipeline_parallel: int
+    nodes: int
+    memory: MemoryBudget
+
+    @property
+    def gpus(self) -> int:
+        """Devices of one replica."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def useful(self) -> bool:
+        """Whether it holds a dozen requests of the workload."""
+        return self.memory.max_concurrent_requests >= USEFUL_CONCURRENCY
+
+
+Budget = Callable[[int, int], MemoryBudget]  # tensor parallel, pipeline parallel -> memory
+
+
+def kv_share(memory: MemoryBudget) -> float:
+    """Part of the usable memory that is left for KV."""
+    return memory.kv_cache_bytes / memory.usable_bytes
+
+
+def fits(memory: MemoryBudget, profile: AcceleratorProfileSpec, max_model_length: int) -> bool:
+    """One request of the maximum length (vLLM does not start otherwise), and KV beyond the error of the estimates.
+
+    On CPU the KV space is an allotment, not what is left, so only the first rule applies.
+    """
+    if memory.kv_cache_tokens < whole_blocks(max_model_length):
+        return False
+    return is_cpu(profile) or kv_share(memory) >= LEAST_KV_SHARE
+
+
+def shapes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins) -> list[tuple[int, int]]:
+    """(tensor, pipeline) pairs to consider, pins obeyed. Raises InfeasibleError for a pin that can't work."""
+    tensor = _tensor_sizes(facts, profile, pins)
+    if pins.pipeline_parallel is not None:
+        _check_stages(facts, pins.pipeline_parallel)
+        return [(t, pins.pipeline_parallel) for t in tensor]
+    return [(t, 1) for t in tensor] + [(tensor[-1], stages) for stages in _stages(facts, profile, tensor[-1])]
+
+
+def why_not_divisible(facts: ModelFacts, tensor_parallel: int) -> str | None:
+    """vLLM splits heads and feed-forward columns evenly; KV heads are split or replicated evenly."""
+    heads, kv_heads = facts.num_attention_heads, facts.num_key_value_heads
+    if heads % tensor_parallel:
+        return f"it does not divide the {heads} attention heads of {facts.name}"
+    if facts.kv_lora_rank is None and kv_heads % tensor_parallel and tensor_parallel % kv_heads:
+        return f"the {kv_heads} KV heads of {facts.name} can be neither split nor replicated evenly"
+    width = facts.moe_intermediate_size or facts.intermediate_size
+    if width % tensor_parallel:
+        return f"it does not divide the {width} columns of the feed-forward layer of {facts.name}"
+    return None
+
+
+def nodes_of(tensor_parallel: int, stages: int, profile: AcceleratorProfileSpec) -> int:
+    """Nodes one replica takes: a stage stays inside a node, a node holds as many stages as fit."""
+    return -(-stages // max(1, profile.devices_per_node // tensor_parallel))
+
+
+def candidates(
+    facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins, max_model_length: int, budget: Budget
+) -> list[Candidate]:
+    """Every shape that fits, smallest first."""
+    found = [Candidate(t, p, nodes_of(t, p, profile), budget(t, p)) for t, p in shapes(facts, profile, pins)]
+    fitting = [c for c in found if fits(c.memory, profile, max_model_length)]
+    return sorted(fitting, key=lambda c: (c.gpus, c.pipeline_parallel))
+
+
+def choose(per_role: Sequence[Sequence[Candidate]], limit: int | None) -> tuple[Candidate, ...] | None:
+    """One candidate a role, together within `limit` GPUs; None if nothing is.
+
+    Preferred, in this order: inside a node; a dozen requests at once; then the fewest GPUs, or, where nobody
+    reaches a dozen, the most requests. A larger limit only adds choices, so it never takes a feasible one away.
+    """
+    within = [c for c in product(*per_role) if limit is None or sum(x.gpus for x in c) <= limit]
+    return min(within, key=_preference) if within else None
+
+
+def _preference(chosen: Sequence[Candidate]) -> tuple[int, ...]:
+    beyond_node = sum(c.nodes > 1 for c in chosen)
+    not_useful = sum(not c.useful for c in chosen)
+    fewest = sum(0 if c.useful else -c.memory.max_concurrent_requests for c in chosen)
+    gpus = sum(c.gpus for c in chosen)
+    return (beyond_node, not_useful, fewest, gpus, sum(c.pipeline_parallel for c in chosen))
+
+
+def _tensor_sizes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins) -> list[int]:
+    if pins.tensor_parallel is not None:
+        _check_tensor_pin(facts, profile, pins.tensor_parallel)
+        return [pins.tensor_parallel]
+    powers = [2**n for n in range(7) if 2**n <= max_tensor_parallel(profile)]
+    return [t for t in powers if why_not_divisible(facts, t) is None]
+
+
+def _check_tensor_pin(facts: ModelFacts, profile: AcceleratorProfileSpec, pinned: int) -> None:
+    sizes = [t for t in range(1, profile.devices_per_node + 1) if why_not_divisible(facts, t) is None]
+    why = why_not_divisible(facts, pinned)
+    if pinned > profile.devices_per_node:
+        why = f"a node has {profile.devices_per_node} devices, and each layer's split needs the links inside it"
+    if why is not None:
+        usable = [t for t in sizes if t < pinned] or sizes
+        raise InfeasibleError(
+            "TensorParallel",
+            f"spec.engine.pins.tensorParallel is {pinned}: {why}; use one of {', '.join(map(str, sizes))}",
+            {"spec.engine.pins.tensorParallel": usable[-1]},
+        )
+
+
+def _check_stages(facts: ModelFacts, stages: int) -> None:
+    if stages > facts.num_hidden_layers:
+        raise InfeasibleError(
+            "PipelineParallel",
+            f"spec.engine.pins.pipelineParallel is {stages}, {facts.name} has {facts.num_hidden_layers} layers: a "
+            "stage needs at least one",
+            {"spec.engine.pins.pipelineParallel": facts.num_hidden_layers},
+        )
+
+
+def _stages(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor_parallel: int) -> Iterator[int]:
+    """Pipeline stages on top of the largest tensor size: first inside the node, then node by node."""
+    if is_cpu(profile):
+        return
+    in_node = profile.devices_per_node // tensor_parallel
+    inside = [2**n for n in range(1, 7) if 2**n <= in_node]
+    across = [in_node * n for n in range(2, MAX_NODES + 1)]
+    yield from (s for s in (*inside, *across) if s <= facts.num_hidden_layers)

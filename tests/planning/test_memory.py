@@ -1,0 +1,115 @@
+"""Memory: weights, KV bytes per token, overheads, against figures that are published or follow by hand."""
+
+import pytest
+
+from firsttoken.api.service_inputs import ModelSpec
+from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.memory import (
+    BLOCK_TOKENS,
+    GIB,
+    EngineLoad,
+    captured_graphs,
+    kv_bytes_per_token_and_layer,
+    memory_budget,
+    weights_bytes,
+    whole_blocks,
+)
+from firsttoken.planning.models import model_facts
+from firsttoken.planning.types import MemoryBudget, ModelFacts
+
+LOAD = EngineLoad(token_budget=2048, max_num_seqs=256, max_model_length=4096, request_tokens=2000)
+
+
+def facts(uri: str, quantization: str | None = None) -> ModelFacts:
+    found = model_facts(ModelSpec(uri=f"hf://{uri}", quantization=quantization))
+    assert isinstance(found, ModelFacts)
+    return found
+
+
+def budget(uri: str, device: str = "nvidia-a100-40gb", tensor: int = 1, stages: int = 1) -> MemoryBudget:
+    return memory_budget(facts(uri), catalogue()[device], tensor, stages, LOAD)
+
+
+@pytest.mark.parametrize(
+    ("uri", "kv_bytes"),
+    [
+        ("meta-llama/Llama-2-7b-hf", 524_288),  # MHA: 32 heads
+        ("meta-llama/Llama-3.1-8B", 131_072),  # GQA: 8 heads
+        ("meta-llama/Llama-3.1-70B", 327_680),
+        ("Qwen/Qwen2.5-7B-Instruct", 57_344),
+        ("tiiuae/falcon-7b", 8_192),  # MQA: one head
+        ("deepseek-ai/DeepSeek-V3", 70_272),  # MLA: 576 elements a layer
+    ],
+)
+def test_kv_bytes_per_token(uri: str, kv_bytes: int) -> None:
+    assert budget(uri).kv_bytes_per_token == kv_bytes
+
+
+def test_kv_heads_are_replicated_when_ranks_outnumber_them() -> None:
+    model = facts("Qwen/Qwen2.5-7B-Instruct")  # 4 KV heads
+    per_rank = [kv_bytes_per_token_and_layer(model, tensor, 2) for tensor in (1, 2, 4, 8)]
+    assert per_rank == [2048, 1024, 512, 512]
+
+
+def test_latent_kv_is_replicated_on_every_rank() -> None:
+    assert budget("deepseek-ai/DeepSeek-V3", "nvidia-h200", 8).kv_bytes_per_token == 8 * 70_272
+
+
+def test_fp8_kv_holds_twice_the_tokens() -> None:
+    model, device = facts("meta-llama/Llama-3.1-8B"), catalogue()["nvidia-h100-80gb"]
+    fp8 = EngineLoad(2048, 256, 4096, 2000, kv_cache_dtype="fp8")
+    one, two = (memory_budget(model, device, 1, 1, load) for load in (LOAD, fp8))
+    assert two.kv_cache_tokens == pytest.approx(2 * one.kv_cache_tokens, abs=2 * BLOCK_TOKENS)
+
+
+def test_weights_in_sixteen_bits_and_quantised() -> None:
+    name = "meta-llama/Llama-3.1-8B"
+    assert weights_bytes(facts(name)) / GIB == pytest.approx(14.96, abs=0.01)  # vLLM's log: 14.96 (PR 10511)
+    embeddings = 2 * 128_256 * 4096
+    assert weights_bytes(facts(name, "fp8")) == facts(name).parameters - embeddings + 2 * embeddings
+    awq = weights_bytes(facts(name, "awq"))
+    assert awq == pytest.approx((facts(name).parameters - embeddings) * 0.5195 + 2 * embeddings, rel=1e-3)
+    assert weights_bytes(facts(name), element=4) == 2 * weights_bytes(facts(name))
+
+
+def test_whole_blocks() -> None:
+    assert [whole_blocks(n) for n in (1, 16, 17)] == [16, 16, 32]
+    assert budget("Qwen/Qwen2.5-7B-Instruct").kv_cache_tokens % BLOCK_TOKENS == 0
+
+
+def test_kv_by_need_against_by_maximum_is_the_story_of_the_reference_case() -> None:
+    """M4.4, M8 step 4: a 7B model with MHA on one A100-40 goes from ten requests to twice that, with GQA to dozens."""
+    mha = budget("meta-llama/Llama-2-7b-hf")
+    assert (mha.max_concurrent_at_maximum_length, mha.max_concurrent_requests) == (10, 22)
+    assert budget("Qwen/Qwen2.5-7B-Instruct").max_concurrent_requests > 100
+
+
+def test_budget_of_a_measured_engine() -> None:
+    """vLLM PR 10511: Llama 3 8B on an 80 GB GPU, utilization 0.90: 53.29 GiB for KV with 1.26 GiB of activations."""
+    load = EngineLoad(8192, 256, 8192, 2000, utilization=0.9)
+    b = memory_budget(facts("meta-llama/Meta-Llama-3-8B"), catalogue()["nvidia-h100-80gb"], 1, 1, load)
+    assert b.activation_bytes / GIB == pytest.approx(1.26, abs=0.01)
+    assert b.kv_cache_bytes / GIB == pytest.approx(53.29, rel=0.01)
+
+
+def test_captured_graphs_follow_the_largest_decode_batch() -> None:
+    a100, b200 = catalogue()["nvidia-a100-40gb"], catalogue()["nvidia-b200"]
+    assert captured_graphs(a100, 1) == 2
+    assert captured_graphs(a100, 256) == captured_graphs(a100, 1024) == 51
+    assert captured_graphs(b200, 1024) == 83
+
+
+def test_no_room_is_zero_tokens() -> None:
+    assert budget("meta-llama/Llama-3.1-70B").kv_cache_tokens == 0
+
+
+def test_stages_hold_their_share_of_layers() -> None:
+    one, two = budget("meta-llama/Llama-2-13b-hf", tensor=2), budget("meta-llama/Llama-2-13b-hf", stages=2)
+    assert two.weights_bytes == one.weights_bytes
+    assert 0 < two.kv_cache_tokens <= one.kv_cache_tokens  # activations are not split over stages
+
+
+def test_cpu_keeps_to_its_allotment_in_whole_gib() -> None:
+    b = budget("Qwen/Qwen2.5-0.5B", "cpu")
+    assert b.kv_cache_bytes <= 4 * GIB
+    assert b.kv_bytes_per_token == 2 * budget("Qwen/Qwen2.5-0.5B").kv_bytes_per_token  # float32

@@ -1,0 +1,88 @@
+"""The model catalogue against published counts, and how a model is found."""
+
+import pytest
+
+from firsttoken.api.service_inputs import ModelSpec
+from firsttoken.planning import shape
+from firsttoken.planning.models import CatalogueEntry, catalogue, model_facts
+from firsttoken.planning.types import Infeasible, ModelFacts
+from planning.specs import TINY
+
+
+def facts(**model: object) -> ModelFacts:
+    outcome = model_facts(ModelSpec.model_validate(model))
+    assert isinstance(outcome, ModelFacts), outcome
+    return outcome
+
+
+@pytest.mark.parametrize("entry", catalogue().values(), ids=lambda e: e.name)
+def test_computed_parameters_are_within_one_percent_of_the_published_count(entry: CatalogueEntry) -> None:
+    computed = shape.parameters(entry.shape, entry.mla, entry.moe)
+    assert computed == pytest.approx(entry.parameters, rel=0.01)
+
+
+def test_every_uri_belongs_to_one_entry() -> None:
+    uris = [uri.lower() for entry in catalogue().values() for uri in entry.uris]
+    assert len(uris) == len(set(uris))
+
+
+def test_hub_uri_is_found_without_regard_to_case() -> None:
+    assert facts(uri="hf://QWEN/qwen2.5-7b-INSTRUCT").name == "qwen2.5-7b"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "pvc://models/Qwen2.5-7B-Instruct",
+        "oci://registry.local/models/qwen2.5-7b-instruct:1.0",
+        "s3://bucket/qwen2.5-7b/",
+    ],
+)
+def test_other_sources_are_matched_by_their_last_segment_and_say_so(uri: str) -> None:
+    found = facts(uri=uri)
+    assert found.name == "qwen2.5-7b"
+    assert "assumed from the name" in found.source
+
+
+def test_hub_uri_of_another_organisation_is_not_assumed() -> None:
+    outcome = model_facts(ModelSpec(uri="hf://somebody/Qwen2.5-7B-Instruct"))
+    assert isinstance(outcome, Infeasible)
+    assert outcome.constraint == "UnknownModel"
+    assert "qwen2.5-7b" in outcome.message
+    assert "numAttentionHeads" in outcome.message
+
+
+def test_unknown_model_without_near_names_still_says_which_fields_are_needed() -> None:
+    outcome = model_facts(ModelSpec(uri="pvc://claim/xyzzy"))
+    assert isinstance(outcome, Infeasible)
+    assert "hiddenSize" in outcome.message
+    assert not outcome.nearest
+
+
+def test_preset_and_unknown_preset() -> None:
+    assert facts(uri="pvc://claim/weights", architecture={"preset": "Llama-3.1-8B"}).name == "llama-3.1-8b"
+    outcome = model_facts(ModelSpec.model_validate({"uri": "pvc://c/w", "architecture": {"preset": "llama-3.1-8"}}))
+    assert isinstance(outcome, Infeasible)
+    assert outcome.nearest == {"spec.model.architecture.preset": "llama-3.1-8b"}
+
+
+def test_inline_facts_have_defaults_and_a_published_count_replaces_the_computed_one() -> None:
+    tiny = facts(uri="pvc://claim/tiny", architecture={"inline": TINY})
+    assert (tiny.name, tiny.head_dim, tiny.num_key_value_heads) == ("tiny", 64, 2)
+    heads = {k: v for k, v in TINY.items() if k != "numKeyValueHeads"}
+    assert facts(uri="pvc://c/tiny", architecture={"inline": heads}).num_key_value_heads == 4
+    counted = facts(uri="pvc://c/tiny", architecture={"inline": {**TINY, "parameters": 7_000_000}})
+    assert counted.parameters == 7_000_000
+
+
+def test_quantisation_of_the_spec_and_of_the_published_weights() -> None:
+    assert facts(uri="hf://Qwen/Qwen3-8B").weight_bytes_per_parameter == 2
+    asked = facts(uri="hf://Qwen/Qwen3-8B", quantization="fp8")
+    assert (asked.weight_bytes_per_parameter, asked.quantized_here) == (1, True)
+    stored = facts(uri="hf://deepseek-ai/DeepSeek-R1")
+    assert (stored.quantization, stored.quantized_here, stored.kv_lora_rank) == ("fp8", False, 512)
+
+
+def test_multi_query_and_alibi_models() -> None:
+    assert facts(uri="hf://tiiuae/falcon-7b").num_key_value_heads == 1
+    assert facts(uri="hf://mosaicml/mpt-7b").alibi

@@ -1,0 +1,39 @@
+"""The JSON of a plan: fixed keys, nothing that isn't computed, and faults named when it is read back."""
+
+import pytest
+
+from firsttoken.planning.output import plan_from_json, plan_to_json
+from planning.specs import LLAMA_70B, QWEN_7B, planned, refused, service
+
+
+def test_keys_of_a_feasible_plan() -> None:
+    value = plan_to_json(planned(service(QWEN_7B, "nvidia-a100-40gb", 8)))
+    assert list(value) == [
+        "feasible", "layout", "model", "maxModelLength", "gpus", "router", "roles", "memory", "settings", "reasons",
+    ]  # fmt: skip
+    assert value["roles"][0]["parallelism"] == {"tensor": 1, "pipeline": 1, "data": 1}
+    assert {"weightsBytes", "kvBytesPerToken", "kvCacheTokens", "maxConcurrentRequests"} <= set(value["memory"])
+    assert "predicted" not in value  # no time model yet, no invented figures
+
+
+def test_keys_of_a_refusal() -> None:
+    value = plan_to_json(refused(service(LLAMA_70B, "nvidia-a100-40gb", 4)))
+    assert value["feasible"] is False
+    assert list(value["infeasible"]) == ["constraint", "message", "nearest"]
+
+
+def test_what_a_newer_version_wrote_is_ignored_and_what_an_older_one_left_out_has_a_default() -> None:
+    plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8))
+    value = plan_to_json(plan)
+    value["predicted"] = {}
+    value["memory"]["newer"] = 1
+    assert plan_from_json(value) == plan
+    del value["memory"]["activationBytes"]
+    assert plan_from_json(value).memory.activation_bytes == 0
+
+
+def test_what_is_no_plan_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="not a plan"):
+        plan_from_json({"feasible": True})
+    with pytest.raises(ValueError, match="not a feasible plan"):
+        plan_from_json(plan_to_json(refused(service(LLAMA_70B, "nvidia-a100-40gb", 4))))
