@@ -1,0 +1,119 @@
+"""``python -m firsttoken_local build|up|down|status|kubeconfig``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from firsttoken_local import cluster
+from firsttoken_local.builds import cache_folder, ensure
+from firsttoken_local.catalogue import SETS
+from firsttoken_local.errors import LocalError
+from firsttoken_local.layout import cluster_folder, load_layout
+from firsttoken_local.processes import ProcessTable, resident_mib
+from firsttoken_local.progress import Printed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status: 0 done, 1 fault, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except LocalError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.details:
+            print(error.details, file=sys.stderr)
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="firsttoken_local", description="A Kubernetes cluster on this machine.")
+    commands = parser.add_subparsers(required=True)
+
+    def command(name: str, run: object, text: str, named: bool = True) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        if named:
+            sub.add_argument("--name", default="default", help="name of the cluster (default: %(default)s)")
+        return sub
+
+    build = command("build", _build, "build the binaries into the cache", named=False)
+    build.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; all unless told")
+    up = command("up", _up, "start a cluster, or what is missing of it")
+    up.add_argument("--nodes", type=int, default=4, help="fake GPU nodes (default: %(default)s)")
+    up.add_argument("--no-prometheus", action="store_true", help="leave Prometheus out")
+    up.add_argument("--apply", type=Path, nargs="*", default=[], help="YAML files and folders to apply")
+    command("down", _down, "end a cluster and remove its state")
+    command("status", _status, "show the processes of a cluster")
+    command("kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig")
+    return parser
+
+
+def _build(options: argparse.Namespace) -> int:
+    unknown = [name for name in options.sets if name not in SETS]
+    if unknown:
+        raise LocalError(f"there is no build called {unknown[0]}; there are {', '.join(SETS)}")
+    ensure(options.sets or SETS, Printed())
+    print(f"built: {cache_folder() / 'bin'}")
+    return 0
+
+
+def _up(options: argparse.Namespace) -> int:
+    running = cluster.up(
+        options.name,
+        nodes=options.nodes,
+        prometheus=not options.no_prometheus,
+        progress=Printed(),
+        manifests=options.apply,
+    )
+    print(f"export KUBECONFIG={running.kubeconfig}")
+    print(f"kubectl:     {running.kubectl_path}")
+    print(f"operator:    {running.operator_kubeconfig}")
+    print(f"audit log:   {running.audit_log}")
+    if running.prometheus_url:
+        print(f"prometheus:  {running.prometheus_url}")
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    existed = cluster.down(options.name)
+    print(f"cluster {options.name} is down" if existed else f"there is no cluster {options.name}")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    folder = cluster_folder(options.name)
+    processes = ProcessTable(folder)
+    records = processes.records()
+    if not records:
+        print(f"there is no cluster {options.name}; clusters: {', '.join(cluster.cluster_names()) or 'none'}")
+        return 1
+    dead = 0
+    for record in records:
+        alive = processes.alive(record.name)
+        dead += not alive
+        state = f"pid {record.pid}, {resident_mib(record.pid):.0f} MiB" if alive else "ended; `up` restarts it"
+        print(f"{record.name:26}{state}")
+    layout = load_layout(folder)
+    if layout:
+        print(f"{'API server':26}{layout.server}\n{'state':26}{folder}")
+    return 1 if dead else 0
+
+
+def _kubeconfig(options: argparse.Namespace) -> int:
+    layout = load_layout(cluster_folder(options.name))
+    if layout is None or not layout.kubeconfig.exists():
+        raise LocalError(f"there is no cluster {options.name}: run `up` first")
+    print(layout.kubeconfig)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""The local cluster as a whole: up, down, and what a test needs of it.
+
+A real node (kubelet, containerd, kube-proxy, DNS) will join here, after the controllers: as a step of
+:func:`_start` with a build set and a module of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from firsttoken_local import audit, schemas
+from firsttoken_local.apply import apply_objects, read_objects
+from firsttoken_local.builds import ensure, locked
+from firsttoken_local.controlplane import (
+    NAMES,
+    OPERATOR_USER,
+    create_user,
+    grant_operator,
+    prepare,
+    start_api,
+    start_controllers,
+)
+from firsttoken_local.errors import LocalError
+from firsttoken_local.fakenodes import STORAGE_CLASS, NodeShape, add_nodes, start_kwok
+from firsttoken_local.guard import start_guard
+from firsttoken_local.kube import KubeClient, Object
+from firsttoken_local.layout import CLUSTERS, PORT_NAMES, REPOSITORY, Layout, cluster_folder, load_layout
+from firsttoken_local.ports import choose_ports, is_free
+from firsttoken_local.processes import ProcessTable
+from firsttoken_local.progress import Progress, Silent
+from firsttoken_local.prometheus import PrometheusServer
+
+GATEWAY_CRDS = ("gatewayclasses", "gateways", "httproutes")
+# Ended from the outside in: whoever writes goes before what it writes to.
+DOWN_ORDER = (("kwok", "prometheus", *NAMES[2:]), NAMES[1:2], NAMES[:1])
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """A running cluster.
+
+    ``operator_kubeconfig`` is the user ``firsttoken-operator``'s, so that the audit log tells the operator's writes
+    from the tests'. ``prometheus`` is None when it was not asked for. Further processes, such as the operator, may
+    be started in ``processes``: they end with the cluster.
+    """
+
+    layout: Layout
+    kubeconfig: Path
+    operator_kubeconfig: Path
+    audit_log: Path
+    client: KubeClient
+    processes: ProcessTable
+    prometheus: PrometheusServer | None
+    binaries: dict[str, Path]
+
+    @property
+    def directory(self) -> Path:
+        """The state directory."""
+        return self.layout.directory
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports on 127.0.0.1, by process."""
+        return self.layout.ports
+
+    @property
+    def prometheus_url(self) -> str | None:
+        """Where Prometheus answers."""
+        return self.prometheus.url if self.prometheus else None
+
+    @property
+    def kubectl_path(self) -> Path:
+        """The kubectl of the same version as the API server."""
+        return self.binaries["kubernetes"] / "kubectl"
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 120.0) -> str:
+        """Run kubectl as the administrator and return its output.
+
+        Raises:
+            LocalError: it failed; holds what it wrote.
+        """
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+        command = [str(self.kubectl_path), *arguments]
+        done = subprocess.run(
+            command, env=environment, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
+        if done.returncode:
+            raise LocalError(f"kubectl {' '.join(arguments)} failed", (done.stdout + done.stderr).strip())
+        return done.stdout
+
+    def user_kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """Return the kubeconfig of one more user; it may do what roles bound to it or its groups allow."""
+        return create_user(self.layout, user, groups)
+
+    def add_nodes(self, count: int, shape: NodeShape | None = None, *, prefix: str = "gpu") -> list[str]:
+        """Add fake nodes and wait for them; see :func:`firsttoken_local.fakenodes.add_nodes`."""
+        return add_nodes(self.client, count, shape, prefix=prefix)
+
+    def apply(self, paths: Iterable[Path]) -> list[Object]:
+        """Apply YAML files and folders as the administrator."""
+        return apply_objects(self.client, read_objects(paths))
+
+    def writes(self, user: str | None = None, since: int = 0) -> list[audit.Write]:
+        """Return who changed what; see :func:`firsttoken_local.audit.read_writes`."""
+        return audit.read_writes(self.audit_log, user, since)
+
+    def kubeconform(self, manifests: Iterable[Path] | str) -> schemas.Conformance:
+        """Validate manifests against what the API server serves at this moment."""
+        binary = ensure(["kubeconform"], Silent())["kubeconform"] / "kubeconform"
+        schemas.write_schemas(self.client, self.layout.schemas)
+        return schemas.kubeconform(binary, self.layout.schemas, manifests)
+
+
+def up(
+    name: str = "default",
+    *,
+    nodes: int = 4,
+    prometheus: bool = True,
+    progress: Progress | None = None,
+    manifests: Iterable[Path] = (),
+    directory: Path | None = None,
+) -> LocalCluster:
+    """Bring a cluster up: build what is missing, start what does not run, and wait until pods can be scheduled.
+
+    What runs already is used as it is. ``manifests`` (for instance accelerator profiles) are applied after the
+    definitions of Gateway API and of this repository's ``crds/``. ``directory`` replaces ``.cluster/<name>``.
+
+    Raises:
+        LocalError: something could not be built, started or applied.
+    """
+    told = progress or Silent()
+    folder = directory or cluster_folder(name)
+    sets = ["kubernetes", "kwok", "gateway-api"] + (["prometheus"] if prometheus else [])
+    binaries = ensure(sets, told)
+    with locked(_lock(folder)):
+        layout = load_layout(folder) or Layout(folder, choose_ports(PORT_NAMES))
+        layout.save()
+        return _start(layout, binaries, nodes, told, manifests)
+
+
+def _start(
+    layout: Layout, binaries: dict[str, Path], nodes: int, told: Progress, manifests: Iterable[Path]
+) -> LocalCluster:
+    started = time.monotonic()
+    processes = ProcessTable(layout.directory)
+    _check_ports(layout, processes)
+    prepare(layout)
+    server = PrometheusServer(layout, processes, binaries["prometheus"]) if "prometheus" in binaries else None
+    if server:
+        server.start()
+    told.transient("control plane: starting")
+    client = start_api(layout, processes, binaries["kubernetes"])
+    start_controllers(layout, processes, binaries["kubernetes"])
+    told.line(f"control plane: ready after {time.monotonic() - started:.1f} s")
+    start_kwok(layout, processes, binaries["kwok"])
+    grant_operator(client)
+    _apply_definitions(client, binaries, manifests)
+    add_nodes(client, nodes)
+    client.wait("v1", "ServiceAccount", "default", bool)  # without it no pod is admitted
+    if server:
+        server.await_ready()
+    for record in processes.records():
+        processes.check(record.name)
+    told.line(f"cluster: up after {time.monotonic() - started:.1f} s")
+    return LocalCluster(
+        layout=layout,
+        kubeconfig=layout.kubeconfig,
+        operator_kubeconfig=layout.user_kubeconfig(OPERATOR_USER),
+        audit_log=layout.audit_log,
+        client=client,
+        processes=processes,
+        prometheus=server,
+        binaries=binaries,
+    )
+
+
+def _check_ports(layout: Layout, processes: ProcessTable) -> None:
+    owners = {"apiserver": "kube-apiserver", "etcd-peer": "etcd"}
+    owners |= {"controller-manager": NAMES[2], "scheduler": NAMES[3]}
+    for name, port in layout.ports.items():
+        owner = owners.get(name, name)
+        if not processes.alive(owner) and not is_free(port):
+            raise LocalError(f"port {port} of {owner} is used by another process now: run `down`, then `up` again")
+
+
+def _apply_definitions(client: KubeClient, binaries: dict[str, Path], manifests: Iterable[Path]) -> None:
+    gateway = binaries["gateway-api"] / "crds"
+    paths = [gateway / f"gateway.networking.k8s.io_{name}.yaml" for name in GATEWAY_CRDS]
+    paths.append(binaries["kwok"] / "stages" / STORAGE_CLASS)
+    own = REPOSITORY / "crds"
+    if own.is_dir():
+        paths.append(own)
+    apply_objects(client, read_objects([*paths, *manifests]))
+
+
+def down(name: str = "default", *, directory: Path | None = None) -> bool:
+    """End a cluster and remove its state, also after a crash; return whether there was one.
+
+    Raises:
+        LocalError: a process could not be ended.
+    """
+    folder = directory or cluster_folder(name)
+    with locked(_lock(folder)):
+        processes = ProcessTable(folder)
+        existed = folder.exists() or bool(processes.marked())
+        known = {one for group in DOWN_ORDER for one in group}
+        processes.stop([one.name for one in processes.records() if one.name not in known], grace_s=10.0)
+        for group in DOWN_ORDER:
+            # The state is thrown away: nobody has to wait for an orderly end.
+            processes.stop(group, grace_s=1.0)
+        processes.stop_all(grace_s=1.0)  # also what has no record, such as after the folder was removed by hand
+        shutil.rmtree(folder, ignore_errors=True)
+    return existed
+
+
+def _lock(folder: Path) -> Path:
+    """Return the lock of a state directory: beside it, because it must outlive it."""
+    return folder.parent / f".{folder.name}.lock"
+
+
+def cluster_names() -> list[str]:
+    """Return the names of the clusters that were started and not yet taken down."""
+    return sorted(path.parent.name for path in CLUSTERS.glob("*/state.json"))
+
+
+@contextlib.contextmanager
+def ephemeral_cluster(
+    *,
+    nodes: int = 4,
+    prometheus: bool = True,
+    progress: Progress | None = None,
+    manifests: Iterable[Path] = (),
+) -> Iterator[LocalCluster]:
+    """A cluster for tests in a temporary directory: gone at the end of the block, however that comes.
+
+    Exceptions, SIGINT and SIGTERM end the block. A guard process sees to the rest when this process is killed.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="firsttoken-"))
+    folder = scratch / "cluster"
+    guard = start_guard(folder, scratch)
+    try:
+        with _sigterm_raises():
+            yield up(directory=folder, nodes=nodes, prometheus=prometheus, progress=progress, manifests=manifests)
+    finally:
+        try:
+            down(directory=folder)
+            shutil.rmtree(scratch, ignore_errors=True)
+        finally:
+            if guard.stdin:
+                guard.stdin.close()
+            guard.wait()
+
+
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM unwind the stack as SIGINT does, where nothing else was arranged for it."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,168 @@
+"""Nodes with GPUs that need no hardware: KWOK plays their kubelets.
+
+KWOK manages only nodes with its annotation, so a real node can live in the same cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from firsttoken_local.controlplane import await_http
+from firsttoken_local.kube import KubeClient, Object, unless_busy
+from firsttoken_local.layout import Layout
+from firsttoken_local.processes import ProcessTable
+from firsttoken_local.waiting import wait_for
+
+A100_40 = "NVIDIA-A100-SXM4-40GB"
+FAKE = {"kwok.x-k8s.io/node": "fake"}
+STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+    "volume/fast/pvc-provision.yaml",
+    "volume/fast/pvc-delete.yaml",
+    "volume/fast/pv-bind.yaml",
+    "volume/fast/pv-delete.yaml",
+)
+STORAGE_CLASS = "volume/fast/storage-class.yaml"  # the default class; KWOK itself provides its volumes
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """What NVIDIA's feature discovery says of a GPU; memory in MiB as the driver reports it."""
+
+    family: str
+    memory_mib: int
+    compute: str
+
+
+GPUS: Mapping[str, GpuFacts] = {
+    A100_40: GpuFacts("ampere", 40960, "8.0"),
+    "NVIDIA-A100-SXM4-80GB": GpuFacts("ampere", 81920, "8.0"),
+    "NVIDIA-H100-80GB-HBM3": GpuFacts("hopper", 81559, "9.0"),
+    "NVIDIA-H200": GpuFacts("hopper", 143771, "9.0"),
+    "NVIDIA-L4": GpuFacts("ada-lovelace", 23034, "8.9"),
+    "NVIDIA-L40S": GpuFacts("ada-lovelace", 46068, "8.9"),
+}
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """What one fake node offers; the default is a machine with 8 A100 of 40 GB."""
+
+    gpu_product: str = A100_40
+    gpus: int = 8
+    cpu: str = "96"
+    memory: str = "1100Gi"
+    pods: str = "110"
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def render_node(name: str, zone: str, shape: NodeShape) -> Object:
+    """Return a Node as the cloud, the kubelet and the GPU feature discovery would label it together."""
+    labels = {
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "fake",
+        "topology.kubernetes.io/region": "local",
+        "topology.kubernetes.io/zone": zone,
+    }
+    offer = {"cpu": shape.cpu, "memory": shape.memory, "pods": shape.pods, "ephemeral-storage": "1000Gi"}
+    if shape.gpus:
+        offer["nvidia.com/gpu"] = str(shape.gpus)
+        labels |= {
+            "nvidia.com/gpu.count": str(shape.gpus),
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.product": shape.gpu_product,
+        }
+        if facts := GPUS.get(shape.gpu_product):
+            major, minor = facts.compute.split(".")
+            labels |= {
+                "nvidia.com/gpu.compute.major": major,
+                "nvidia.com/gpu.compute.minor": minor,
+                "nvidia.com/gpu.family": facts.family,
+                "nvidia.com/gpu.memory": str(facts.memory_mib),
+            }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": dict(FAKE), "labels": {**labels, **shape.labels}},
+        "status": {"allocatable": offer, "capacity": offer},
+    }
+
+
+def kwok_config(stages: Path) -> str:
+    """Return KWOK's configuration: its own stages, one YAML document each."""
+    return "\n---\n".join((stages / name).read_text().strip() for name in STAGES) + "\n"
+
+
+def start_kwok(layout: Layout, processes: ProcessTable, folder: Path) -> None:
+    """Start KWOK against a ready API server.
+
+    Raises:
+        LocalError: it ended, or did not become healthy within 60 s.
+    """
+    config = layout.directory / "kwok.yaml"
+    config.write_text(kwok_config(folder / "stages"))
+    port = layout.ports["kwok"]
+    arguments = [
+        f"--kubeconfig={layout.kubeconfig}",
+        f"--config={config}",
+        "--manage-all-nodes=false",
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        "--node-ip=127.0.0.1",
+        "--node-lease-duration-seconds=40",  # without it nodes have no lease, and turn NotReady after 50 s
+        f"--server-address=127.0.0.1:{port}",
+    ]
+    processes.start("kwok", [str(folder / "kwok"), *arguments])
+    await_http(processes, "kwok", port, "/healthz")
+
+
+def add_nodes(
+    client: KubeClient,
+    count: int,
+    shape: NodeShape | None = None,
+    *,
+    prefix: str = "gpu",
+    zones: Sequence[str] = ("zone-a", "zone-b"),
+    timeout_s: float = 60.0,
+) -> list[str]:
+    """Add ``count`` fake nodes, dealt out to the zones in turn, and wait until pods can be scheduled on them.
+
+    Names are ``<prefix>-0`` and so on; nodes that exist are kept.
+
+    Raises:
+        LocalError: the nodes did not become ready within ``timeout_s`` seconds.
+    """
+    names = [f"{prefix}-{number}" for number in range(count)]
+    for number, name in enumerate(names):
+        node = render_node(name, zones[number % len(zones)], shape or NodeShape())
+        client.apply(node, field_manager="firsttoken-local-nodes")
+    if names:
+        await_nodes(client, names, timeout_s)
+    return names
+
+
+def await_nodes(client: KubeClient, names: Sequence[str], timeout_s: float = 60.0) -> None:
+    """Wait until nodes are Ready and free of the taints that keep pods away from new nodes.
+
+    Raises:
+        LocalError: they were not within ``timeout_s`` seconds.
+    """
+
+    def ready() -> bool:
+        found = {node["metadata"]["name"]: node for node in client.list("v1", "Node")}
+        return all(name in found and _schedulable(found[name]) for name in names)
+
+    wait_for(f"nodes {', '.join(names)} to be ready", unless_busy(ready), timeout_s=timeout_s)
+
+
+def _schedulable(node: Object) -> bool:
+    conditions = {one["type"]: one["status"] for one in node["status"].get("conditions") or []}
+    tainted = any(taint["key"].startswith("node.kubernetes.io/") for taint in node["spec"].get("taints") or [])
+    return conditions.get("Ready") == "True" and not tainted and "podCIDR" in node["spec"]

@@ -1,0 +1,81 @@
+"""Where the files of one cluster lie, and what is remembered of it between commands."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from firsttoken_local.errors import LocalError
+
+REPOSITORY = Path(__file__).parents[2]
+CLUSTERS = REPOSITORY / ".cluster"
+PORT_NAMES = ("apiserver", "etcd", "etcd-peer", "controller-manager", "scheduler", "kwok", "prometheus")
+
+
+def cluster_folder(name: str) -> Path:
+    """Return the state directory of a named cluster.
+
+    Raises:
+        LocalError: the name would leave the folder of clusters.
+    """
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", name):
+        raise LocalError(f"{name!r} is no cluster name: use lower-case letters, digits and hyphens")
+    return CLUSTERS / name
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths below one state directory, and the ports chosen for it."""
+
+    directory: Path
+    ports: dict[str, int]
+
+    @property
+    def pki(self) -> Path:
+        """Keys and certificates."""
+        return self.directory / "pki"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig: user ``admin``, group ``system:masters``."""
+        return self.directory / "admin.kubeconfig"
+
+    def user_kubeconfig(self, user: str) -> Path:
+        """The kubeconfig of another user."""
+        return self.directory / "users" / f"{user.replace(':', '-')}.kubeconfig"
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log: one JSON object a line, writes only."""
+        return self.directory / "audit.log"
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return f"https://127.0.0.1:{self.ports['apiserver']}"
+
+    @property
+    def schemas(self) -> Path:
+        """JSON schemas of all kinds that the API server serves."""
+        return self.directory / "schemas"
+
+    @property
+    def prometheus(self) -> Path:
+        """Prometheus' configuration, targets, rules and data."""
+        return self.directory / "prometheus"
+
+    def save(self) -> None:
+        """Write down the ports."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "state.json").write_text(json.dumps({"ports": self.ports}, indent=1) + "\n")
+
+
+def load_layout(directory: Path) -> Layout | None:
+    """Return the layout of a cluster that was started before, or None."""
+    try:
+        ports = json.loads((directory / "state.json").read_text())["ports"]
+        return Layout(directory, {name: int(ports[name]) for name in PORT_NAMES})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
