@@ -1,0 +1,63 @@
+"""Conditions: kept stable while nothing changes, told as events when something does."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from firsttoken.api.base import Condition
+from firsttoken.reconcile.observation import Event
+
+_MAX_MESSAGE = 1024  # events are cut there by the API server; conditions say the same
+
+# A False (or, for Stalled, True) with one of these reasons is a normal stage on the way, not a fault.
+_STAGES = {"Progressing", "WaitingForPods", "GatewayProgressing", "Draining", "RollingOut"}
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """One judgement of this reconcile, before it is dated."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str
+
+
+def dated(aspects: Iterable[Aspect], before: Iterable[Condition], now: datetime, generation: int) -> list[Condition]:
+    """Conditions with `lastTransitionTime` kept where the status is what it was."""
+    seen = {c.type: c for c in before}
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = []
+    for aspect in aspects:
+        status = "True" if aspect.holds else "False"
+        old = seen.get(aspect.type)
+        since = old.last_transition_time if old is not None and old.status == status else stamp
+        conditions.append(
+            Condition(
+                type=aspect.type,
+                status=status,
+                reason=aspect.reason,
+                message=aspect.message[:_MAX_MESSAGE],
+                last_transition_time=since,
+                observed_generation=generation,
+            )
+        )
+    return conditions
+
+
+def transitions(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Event, ...]:
+    """One event for each condition that changed its status or reason; Reconciling only repeats the others."""
+    seen: Mapping[str, Condition] = {c.type: c for c in before}
+    events = []
+    for condition in after:
+        old = seen.get(condition.type)
+        if condition.type == "Reconciling" or (old is not None and _same(old, condition)):
+            continue
+        good = (condition.status == "True") != (condition.type == "Stalled")
+        kind = "Normal" if good or condition.reason in _STAGES else "Warning"
+        events.append(Event(kind, condition.reason, f"{condition.type}: {condition.message}"))
+    return tuple(events)
+
+
+def _same(old: Condition, new: Condition) -> bool:
+    return (old.status, old.reason) == (new.status, new.reason)

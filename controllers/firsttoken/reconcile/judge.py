@@ -1,0 +1,209 @@
+"""What is true of a service now, as ordered checks: the first that fails is what a person should read."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from firsttoken.manifests.names import REVISION_LABEL, gateway_name
+from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.reconcile.conditions import Aspect
+from firsttoken.reconcile.fleet import Fleet
+from firsttoken.reconcile.objects import Object, Progress, condition, label, progress, ref
+from firsttoken.reconcile.observation import Observation
+from firsttoken.reconcile.pods import trouble
+from firsttoken.reconcile.revisions import Target
+from firsttoken.reconcile.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the service is ready, and if not, what is in the way."""
+
+    ready: bool
+    reason: str
+    message: str
+    stalled: bool = False  # nothing will change until somebody acts
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that conditions are made of."""
+
+    invalid: str | None = None
+    taken: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    planned: Aspect | None = None
+    available: Aspect | None = None
+    rollout: Aspect | None = None
+
+    @property
+    def blocked(self) -> bool:
+        """Nothing may be written: the spec can't be read, or names belong to somebody else."""
+        return self.invalid is not None or bool(self.taken)
+
+    @property
+    def waits(self) -> bool:
+        """Something is under way that no watched object will tell of."""
+        return self.verdict is not None and not self.verdict.ready
+
+    def aspects(self) -> Iterable[Aspect]:
+        """The conditions in the order people read them; those that don't apply stay unset (S5)."""
+        verdict = self.verdict
+        if self.invalid is not None:
+            verdict = Verdict(False, "InvalidSpec", f"the spec can't be used: {self.invalid}; correct it", stalled=True)
+        assert verdict is not None  # noqa: S101 - Findings are built by judge() or for an invalid spec
+        yield Aspect("Ready", verdict.ready, verdict.reason, verdict.message)
+        if not verdict.ready:
+            yield Aspect("Stalled" if verdict.stalled else "Reconciling", True, verdict.reason, verdict.message)
+        yield from (a for a in (self.planned, self.available, self.rollout) if a is not None)
+
+
+@dataclass(frozen=True)
+class World:
+    """One service as it is and as it should be, complete enough to be judged."""
+
+    observation: Observation
+    fleet: Fleet
+    flow: Traffic
+    desired: tuple[dict[str, Any], ...]
+    infeasible: Infeasible | None = None
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Names we want that belong to somebody else."""
+        return tuple(sorted(str(ref(o)) for o in self.desired if ref(o) in self.observation.foreign))
+
+    @property
+    def gateway(self) -> Progress:
+        """How far Envoy is."""
+        return progress(self.fleet.observed.deployment(gateway_name(self.fleet.service.metadata.name)))
+
+
+def judge(world: World) -> Findings:
+    """Findings of one reconcile."""
+    verdict = _verdict(world)
+    return Findings(
+        taken=world.taken,
+        verdict=verdict,
+        planned=_planned(world.fleet, world.infeasible),
+        available=_available(world, verdict),
+        rollout=_rollout(world.fleet, world.flow, verdict),
+    )
+
+
+def _verdict(world: World) -> Verdict:
+    blocked = _blocked(world)
+    if blocked is not None:
+        return blocked
+    target = world.fleet.target
+    if target is None:
+        return _not_planned(world.infeasible)
+    running, gateway = world.fleet.progress(target.name), world.gateway
+    if not running.complete:
+        return _waiting(world, target, running)
+    if not gateway.complete:
+        return Verdict(False, "GatewayProgressing", f"Envoy: {gateway.ready} of {gateway.wanted} replicas ready")
+    there = world.fleet.observed.children
+    absent = [str(ref(o)) for o in world.desired if ref(o) not in there and o["kind"] != "InferenceRevision"]
+    if absent:
+        return Verdict(False, "Progressing", f"creating {', '.join(absent)}")
+    if not any(world.fleet.replicas(target.name).values()):
+        return Verdict(True, "ScaledToZero", "no replica is wanted, and none runs")
+    return Verdict(True, "Serving", f"revision {target.name} serves with {_size(target.plan)}")
+
+
+def _blocked(world: World) -> Verdict | None:
+    """What only a person can put right."""
+    if world.taken:
+        names = ", ".join(world.taken)
+        return Verdict(False, "NameTaken", f"{names} exists and is not ours: rename it or the service", stalled=True)
+    if world.infeasible is None and world.fleet.service.spec.routing.gateway and not world.observation.gateway_api:
+        missing = "spec.routing.gateway needs the Gateway API: install its CRDs, or remove the field"
+        return Verdict(False, "GatewayAPIMissing", missing, stalled=True)
+    if world.observation.rejected:
+        refused = "; ".join(f"{name}: {why}" for name, why in sorted(world.observation.rejected.items()))
+        return Verdict(False, "ApplyRejected", f"the API server refused {refused}", stalled=True)
+    return None
+
+
+def _not_planned(infeasible: Infeasible | None) -> Verdict:
+    if infeasible is None:
+        return Verdict(False, "NotPlanned", "no plan yet")
+    return Verdict(False, infeasible.constraint, infeasible.message, stalled=True)
+
+
+def _waiting(world: World, target: Target, running: Progress) -> Verdict:
+    fleet, name = world.fleet, target.name
+    pods = [p for p in world.observation.pods if label(p, REVISION_LABEL) == name]
+    found = trouble(pods)
+    if found is not None:
+        return Verdict(False, found.reason, f"revision {name}: {found.message}", stalled=_overdue(fleet, name))
+    refused = _refusal(fleet, name)
+    if refused is not None:
+        return Verdict(False, "PodsRefused", f"revision {name}: {refused}", stalled=_overdue(fleet, name))
+    parts = ", ".join(f"{role} {p.ready} of {p.wanted}" for role, p in fleet.role_progress(name).items())
+    message = f"revision {name}: {parts} replicas ready"
+    if _overdue(fleet, name):
+        return Verdict(False, "ProgressDeadlineExceeded", f"{message}; no progress for too long", stalled=True)
+    if running.wanted == running.ready:
+        message = f"revision {name}: replicas are ready, older pods are going"
+    return Verdict(False, "WaitingForPods", message)
+
+
+def _deployments(fleet: Fleet, revision: str) -> Iterable[Object]:
+    for obj in fleet.record(revision)["spec"]["objects"]:
+        if obj["kind"] == "Deployment" and (seen := fleet.observed.deployment(obj["metadata"]["name"])) is not None:
+            yield seen
+
+
+def _overdue(fleet: Fleet, revision: str) -> bool:
+    found = (condition(d, "Progressing") for d in _deployments(fleet, revision))
+    return any(c is not None and c.get("reason") == "ProgressDeadlineExceeded" for c in found)
+
+
+def _refusal(fleet: Fleet, revision: str) -> str | None:
+    """Why the API server refuses pods (quota, admission), as the Deployment reports it."""
+    for deployment in _deployments(fleet, revision):
+        failure = condition(deployment, "ReplicaFailure")
+        if failure is not None and failure["status"] == "True":
+            return str(failure.get("message", failure.get("reason")))
+    return None
+
+
+def _planned(fleet: Fleet, infeasible: Infeasible | None) -> Aspect:
+    if fleet.target is None:
+        why = _not_planned(infeasible)
+        return Aspect("Planned", False, why.reason, why.message)
+    plan = fleet.target.plan
+    return Aspect("Planned", True, "Planned", f"{plan.layout}: {_size(plan)}, {plan.gpus} GPUs")
+
+
+def _size(plan: Plan) -> str:
+    return " + ".join(f"{r.replicas} × {r.role} ({r.gpus_per_replica} × {r.accelerator})" for r in plan.roles)
+
+
+def _available(world: World, verdict: Verdict) -> Aspect:
+    """Can somebody get an answer? An older revision that still serves counts; so does one replica of many (S16)."""
+    fleet, flow, gateway = world.fleet, world.flow, world.gateway
+    if flow.stable is None:
+        return Aspect("Available", False, verdict.reason, verdict.message)
+    serving = fleet.progress(flow.stable)
+    if not gateway.serves:
+        return Aspect("Available", False, "GatewayProgressing", f"Envoy: 0 of {gateway.wanted} replicas ready")
+    if not serving.serves:
+        return Aspect("Available", False, "NoReplicaReady", f"revision {flow.stable}: no replica ready")
+    message = f"revision {flow.stable}: {serving.ready} of {serving.wanted} pods ready"
+    return Aspect("Available", True, "Serving", message)
+
+
+def _rollout(fleet: Fleet, flow: Traffic, verdict: Verdict) -> Aspect | None:
+    desired = fleet.target.name if fleet.target is not None else None
+    if desired is not None and flow.stable is not None and desired != flow.stable:
+        message = f"{desired} starts beside {flow.stable}, which keeps all requests: {verdict.message}"
+        return Aspect("RolloutProgressing", True, "RollingOut", message)
+    if flow.draining:
+        return Aspect("RolloutProgressing", True, "Draining", f"{', '.join(flow.draining)} finishes its streams")
+    return None
+
+
+__all__ = ["Findings", "Verdict", "judge"]

@@ -1,0 +1,68 @@
+"""What `decide` is given and what it answers: frozen values, no clock, no client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from firsttoken.manifests.images import Images
+from firsttoken.reconcile.objects import Object, Ref
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One service as it was seen at `now` (UTC), everything read after its spec.
+
+    `rejected` holds what the API server refused in this very pass (reference -> its message), so that the status says
+    it. `children` are the objects that carry the service's label and are ours; `pods` are read only while something is
+    not ready; `foreign` are names we want that belong to somebody else; `profiles` holds the AcceleratorProfiles that
+    exist among those the spec names; `gateway_api` says whether the cluster knows HTTPRoutes.
+    """
+
+    now: datetime
+    service: Object
+    revisions: tuple[Object, ...] = ()
+    children: tuple[Object, ...] = ()
+    pods: tuple[Object, ...] = ()
+    profiles: Mapping[str, Object] = field(default_factory=dict)
+    foreign: frozenset[Ref] = frozenset()
+    rejected: Mapping[Ref, str] = field(default_factory=dict)
+    gateway_api: bool = True
+    images: Images = field(default_factory=Images)
+
+
+@dataclass(frozen=True)
+class Event:
+    """A Kubernetes event: on transitions only."""
+
+    type: str  # Normal | Warning
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Pods (by label) that mount a ConfigMap which changed: annotating them makes the kubelet look at once."""
+
+    pods: Mapping[str, str]
+    content: str  # hash of the data, so that repeating it changes nothing
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, in this order: apply, sync, write status, tell events, delete.
+
+    `status` is None when it would not change. `requeue_after` (seconds) asks for a look without an event.
+    """
+
+    apply: tuple[dict[str, Any], ...] = ()
+    sync: tuple[Sync, ...] = ()
+    status: dict[str, Any] | None = None
+    events: tuple[Event, ...] = ()
+    delete: tuple[Object, ...] = ()
+    requeue_after: float | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything would be written."""
+        return bool(self.apply or self.status is not None or self.events or self.delete)

@@ -1,0 +1,135 @@
+"""kopf's part: watch, and wake the queue. Nothing is decided here, and kopf writes nothing to any object.
+
+Only `on.event` handlers: they need no finalizers, no progress annotations and no copy of the spec (K4, K10).
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import kopf
+
+from firsttoken.manifests.images import Images
+from firsttoken.manifests.names import SERVICE_LABEL
+from firsttoken_operator import metrics
+from firsttoken_operator.cluster import connect
+from firsttoken_operator.gather import Key
+from firsttoken_operator.kinds import CHILDREN, PROFILE, REVISION, SERVICE
+from firsttoken_operator.reconciler import Reconciler
+from firsttoken_operator.workqueue import Workqueue
+
+log = logging.getLogger("firsttoken")
+
+
+@dataclass
+class State:
+    """What the handlers of one operator process share."""
+
+    images: Images
+    kubeconfig: str | None = None
+    workers: int = 8
+    queue: Workqueue[Key] = field(default_factory=Workqueue)
+    profiles_of: dict[Key, frozenset[str]] = field(default_factory=dict)  # known services -> profiles they name
+    exits: AsyncExitStack = field(default_factory=AsyncExitStack)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+def registry(state: State) -> kopf.OperatorRegistry:
+    """All handlers, in a registry of their own."""
+    handlers = kopf.OperatorRegistry()
+    # A start that fails ends the process: whoever runs it restarts it, and the reason is on top of the log.
+    kopf.on.startup(registry=handlers, errors=kopf.ErrorsMode.PERMANENT)(_startup(state))
+    kopf.on.login(registry=handlers)(_login)
+    kopf.on.cleanup(registry=handlers)(_cleanup(state))
+    kopf.on.probe(registry=handlers, id="queue")(_probe(state))
+    kopf.on.event(SERVICE.group, SERVICE.version, SERVICE.plural, registry=handlers)(_service_seen(state))
+    kopf.on.event(PROFILE.group, PROFILE.version, PROFILE.plural, registry=handlers)(_profile_seen(state))
+    for kind in (REVISION, *CHILDREN):
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers)(_child_seen(state))
+    return handlers
+
+
+def _startup(state: State) -> Any:
+    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings)
+        cluster = await state.exits.enter_async_context(connect(state.kubeconfig))
+        reconciler = Reconciler(cluster, state.queue, state.images)
+        state.tasks += [asyncio.create_task(state.queue.work(reconciler.handle)) for _ in range(state.workers)]
+
+    return start
+
+
+def _login(**kwargs: Any) -> Any:
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """kopf's settings: time-outs on silent streams (K2), chunked lists and label selectors (K3), no writes."""
+    settings.posting.enabled = False
+    settings.scanning.disabled = False
+    settings.watching.inactivity_timeout = 70
+    settings.watching.connect_timeout = 10
+    settings.watching.chunk_size = 500
+    settings.queueing.worker_limit = 64
+    settings.networking.request_timeout = 60
+    for kind in (REVISION, *CHILDREN):
+        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = SERVICE_LABEL
+
+
+def _cleanup(state: State) -> Any:
+    async def stop(**_: Any) -> None:
+        for task in state.tasks:
+            task.cancel()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
+        await state.exits.aclose()
+
+    return stop
+
+
+def _probe(state: State) -> Any:
+    def probe(**_: Any) -> int:
+        dead = [t for t in state.tasks if t.done()]
+        if dead:
+            raise RuntimeError(f"{len(dead)} of {len(state.tasks)} workers have ended")
+        metrics.QUEUE_LENGTH.set(len(state.queue))
+        return len(state.queue)
+
+    return probe
+
+
+def _service_seen(state: State) -> Any:
+    def seen(type: str | None, body: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
+        key = (body["metadata"]["namespace"], body["metadata"]["name"])
+        if type == "DELETED":
+            state.profiles_of.pop(key, None)
+        else:
+            accelerator = (body.get("spec") or {}).get("accelerator") or {}
+            roles = [accelerator, accelerator.get("prefill") or {}, accelerator.get("decode") or {}]
+            state.profiles_of[key] = frozenset(r["type"] for r in roles if "type" in r)
+        metrics.SERVICES.set(len(state.profiles_of))
+        state.queue.add(key)
+
+    return seen
+
+
+def _profile_seen(state: State) -> Any:
+    def seen(body: Mapping[str, Any], **_: Any) -> None:
+        name = body["metadata"]["name"]
+        for key, profiles in state.profiles_of.items():
+            if name in profiles:
+                state.queue.add(key)
+
+    return seen
+
+
+def _child_seen(state: State) -> Any:
+    def seen(body: Mapping[str, Any], **_: Any) -> None:
+        meta = body["metadata"]
+        service = (meta.get("labels") or {}).get(SERVICE_LABEL)
+        if service:
+            state.queue.add((meta["namespace"], service))
+
+    return seen

@@ -1,0 +1,24 @@
+"""The operator's own metrics, served beside it for Prometheus."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from firsttoken.reconcile import Decision
+
+RECONCILES = Counter("firsttoken_operator_reconciles_total", "Reconciles by result.", ["result"])
+RECONCILE_SECONDS = Histogram("firsttoken_operator_reconcile_seconds", "Duration of a reconcile, seconds.")
+WRITES = Counter("firsttoken_operator_writes_total", "Writes to the API server by what was written.", ["what"])
+QUEUE_LENGTH = Gauge("firsttoken_operator_queue_length", "Services that wait for a reconcile.")
+SERVICES = Gauge("firsttoken_operator_services", "InferenceServices known.")
+
+for _result in ("ok", "error", "refused", "retry", "unreachable"):
+    RECONCILES.labels(_result)
+for _what in ("object", "status", "event", "deletion"):
+    WRITES.labels(_what)
+
+
+def count_writes(decision: Decision) -> None:
+    """Count what one decision wrote."""
+    WRITES.labels("object").inc(len(decision.apply))
+    WRITES.labels("status").inc(decision.status is not None)
+    WRITES.labels("event").inc(len(decision.events))
+    WRITES.labels("deletion").inc(len(decision.delete))
