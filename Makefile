@@ -1,0 +1,83 @@
+# Firsttoken. `make demo` and `make test` are all a newcomer needs; both install what they need into .venv.
+# Needs: Python 3.11+ (with venv), Go (see go.mod files below local/go), make. No root, no container runtime.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+NAME   ?= dev
+K      ?=
+PYTEST := $(BIN)/python -m pytest
+
+export PYTHONDONTWRITEBYTECODE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install check lint format types contracts unit generated e2e test build cluster cluster-down demo crds docs golden lock clean
+
+help: ## Show the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Install everything locked into .venv
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Firsttoken needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: install your system's python3-venv package"; exit 1; }
+	@echo "installing locked Python packages into $(VENV) (about a minute the first time) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+check: lint types contracts unit ## Everything that needs no cluster (under 2 minutes)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP) ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports
+
+unit: $(STAMP) ## Fast tests (K=name for some of them)
+	$(PYTEST) tests -n 2 $(if $(K),-k "$(K)")
+
+build: $(STAMP) ## Build the local control plane (cached outside the tree, by version)
+	$(BIN)/python -m firsttoken_local build
+
+e2e: build ## Tests on a real control plane (K=name for some of them)
+	$(PYTEST) e2e $(if $(K),-k "$(K)")
+
+test: check e2e ## Everything CI runs
+
+cluster: build ## Start the local cluster for your own kubectl apply (NAME=dev)
+	$(BIN)/python -m firsttoken_local up --name $(NAME)
+
+cluster-down: $(STAMP) ## End it and remove its state (NAME=dev)
+	$(BIN)/python -m firsttoken_local down --name $(NAME)
+
+demo: build ## From kubectl apply to Ready, shown live (KEEP=1 leaves the cluster up)
+	@$(BIN)/python -m firsttoken_local.demo $(if $(KEEP),--keep)
+
+crds: $(STAMP) ## Generate crds/ from the pydantic models
+	$(BIN)/python -m firsttoken.api.crd crds
+
+docs: crds ## Generate the generated documents
+	$(BIN)/python -m firsttoken.api.validation_docs docs/validation.md
+	$(BIN)/python -m firsttoken_operator.cli.docs docs/cli.md
+
+golden: $(STAMP) ## Rewrite the golden manifests; read the diff before you commit it
+	$(PYTEST) tests/manifests -q --update-golden
+
+lock: ## Lock the newest versions that pyproject.toml allows
+	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --upgrade --quiet -o requirements/dev.lock
+
+clean: ## Remove what was installed and generated here (not the cache outside the tree)
+	rm -rf $(VENV) .cluster .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,55 @@
+"""One real control plane and one operator for all end-to-end tests; a namespace for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e.support import GROUP, Space, unique
+
+from firsttoken_local.cluster import LocalCluster, ephemeral_cluster
+from firsttoken_local.operator import ACCELERATORS, NAME, start_operator
+from firsttoken_local.progress import Printed
+from firsttoken_local.waiting import wait_for
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """etcd, kube-apiserver, controllers, scheduler, KWOK with four nodes of 8 A100-40, Prometheus."""
+    with ephemeral_cluster(manifests=[ACCELERATORS], progress=Printed()) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: LocalCluster) -> LocalCluster:
+    """The cluster with the operator running beside it."""
+    start_operator(cluster)
+    return cluster
+
+
+@pytest.fixture
+def space(operator: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Space]:
+    """A namespace; afterwards its services are deleted and their pods gone, so that GPUs are free again."""
+    name = unique("t")
+    operator.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, field_manager="test")
+    yield Space(operator, name)
+    if getattr(request.node, "failed", False):
+        print(operator.processes.log(NAME).read_text()[-6000:])
+    operator.kubectl("-n", name, "delete", "inferenceservices", "--all", "--wait=false")
+
+    def empty() -> bool:
+        left: list[Any] = operator.client.list(GROUP, "InferenceService", namespace=name)
+        return not left and not operator.client.list("v1", "Pod", namespace=name)
+
+    wait_for(f"pods of {name} to be gone", empty, timeout_s=60.0)
+    operator.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:  # noqa: ARG001 - pytest's hook
+    """Remember on the test whether it failed, for the fixtures' clean-up."""
+    report = yield
+    if report.failed:
+        item.failed = True  # type: ignore[attr-defined]
+    return report

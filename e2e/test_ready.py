@@ -1,0 +1,152 @@
+"""From `kubectl apply` to Ready, and what a newcomer sees on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from e2e.support import EXAMPLES, GROUP, Object, Space, condition, inference_service
+
+PROFILES = sorted(p for p in EXAMPLES.glob("*.yaml") if p.name not in ("cant-fit.yaml", "cpu-tiny.yaml"))
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
+def test_S20_each_example_reaches_ready(space: Space, path: Path) -> None:
+    manifest = yaml.safe_load(path.read_text())
+    name = manifest["metadata"]["name"]
+    space.apply(manifest)
+    service = space.wait_ready(name)
+
+    status = service["status"]
+    pods = [o for k, o in space.children(name, made_by_us=False).items() if k.startswith("Pod/")]
+    gpus = sum(
+        int(c.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0))
+        for p in pods
+        for c in p["spec"]["containers"]
+    )
+    assert gpus == status["plan"]["gpus"] <= manifest["spec"]["accelerator"].get("maxCount", 8)
+    assert {p["metadata"]["name"]: condition(p, "Ready") for p in pods if not is_true(p, "Ready")} == {}
+    assert {r["role"]: r["replicas"] for r in status["plan"]["roles"]} == {
+        r["role"]: r["readyReplicas"] for r in status["plan"]["roles"]
+    }
+    assert status["endpoint"] == f"http://{name}.{space.name}.svc/v1"
+    assert condition(service, "Stalled") is None
+    assert condition(service, "Reconciling") is None
+
+
+def is_true(obj: Object, kind: str) -> bool:
+    found = condition(obj, kind)
+    return found is not None and found["status"] == "True"
+
+
+def test_every_profile_has_an_example() -> None:
+    profiles = {yaml.safe_load(p.read_text())["spec"]["workload"]["profile"] for p in PROFILES}
+    assert profiles == {"Summarization", "Chat", "CodeCompletion", "OfflineBatch", "KnowledgeQA"}
+
+
+def test_S30_gpus_that_are_not_there_leave_pending_pods_and_say_which(space: Space) -> None:
+    manifest = yaml.safe_load((EXAMPLES / "cant-fit.yaml").read_text())
+    name = manifest["metadata"]["name"]
+    space.apply(manifest)
+    service = space.wait_condition(name, "Ready", "False", "MissingGPUs")
+
+    message = condition(service, "Ready")["message"]  # type: ignore[index]
+    assert "nvidia.com/gpu missing" in message
+    assert "NVIDIA-H200" in message
+    assert "0/4 nodes are available" in message
+    engines = [
+        o
+        for k, o in space.children(name, made_by_us=False).items()
+        if k.startswith("Pod/") and o["metadata"]["labels"]["firsttoken.dev/role"] in ("serve", "prefill", "decode")
+    ]
+    assert engines
+    assert {p["status"]["phase"] for p in engines} == {"Pending"}
+    assert condition(service, "Available")["status"] == "False"  # type: ignore[index]
+    assert condition(service, "Planned")["status"] == "True"  # type: ignore[index]
+
+
+def test_kubectl_wait_get_and_describe_tell_a_newcomer_what_runs_and_why(space: Space) -> None:
+    space.apply(inference_service("chat"))
+    space.kubectl("wait", "--for=condition=Ready", "infsvc/chat", "--timeout=60s")
+
+    table = space.kubectl("get", "infsvc", "chat").splitlines()
+    assert table[0].split() == ["NAME", "READY", "LAYOUT", "REVISION", "CANARY", "TTFT-P95", "SLO", "BOTTLENECK", "AGE"]
+    row = table[1].split()
+    assert row[:3] == ["chat", "True", "Colocated"]
+    assert row[3].startswith("chat-")
+
+    described = space.kubectl("describe", "infsvc", "chat")
+    for told in ("Serving", "nvidia-a100-40gb", "Reasons:", "Code:", "Message:", "Planned", "TokenBudget"):
+        assert told in described, f"describe doesn't tell {told!r}"
+    events = space.kubectl("get", "events", "--field-selector=involvedObject.name=chat")
+    assert "Ready: revision chat-" in events
+    assert "chat-" in space.kubectl("get", "infrev")
+    assert "chat" in space.kubectl("get", "firsttoken")
+
+
+def test_S2_S28_ready_only_when_every_part_of_the_current_revision_is(space: Space) -> None:
+    """Ready must never be True while a Deployment of the current revision, or Envoy, is incomplete."""
+    space.apply(inference_service("parts"))
+    incomplete_while_ready = []
+
+    def done() -> bool:
+        service = space.service("parts")
+        ready = condition(service, "Ready")
+        if ready is None or ready["status"] != "True":
+            return False
+        for key, obj in space.children("parts").items():
+            if key.startswith("Deployment/") and obj["status"].get("readyReplicas", 0) < obj["spec"]["replicas"]:
+                incomplete_while_ready.append(key)
+        return True
+
+    space.wait("parts to be ready", done)
+    assert incomplete_while_ready == []
+
+
+def test_S1_ready_follows_a_child_that_breaks_and_heals(space: Space) -> None:
+    space.apply(inference_service("heals"))
+    revision = space.wait_ready("heals")["status"]["revision"]["desired"]
+    pods = [k.partition("/")[2] for k in space.children("heals", made_by_us=False) if k.startswith("Pod/" + revision)]
+    # A pod that can't be placed again: its node and all others are closed.
+    nodes = [n["metadata"]["name"] for n in space.cluster.client.list("v1", "Node")]
+    try:
+        space.cluster.kubectl("cordon", *nodes)
+        space.kubectl("delete", "pod", pods[0])
+        broken = space.wait_condition("heals", "Ready", "False")
+        assert condition(broken, "Available")["status"] == "True", "one of two replicas still serves (S16)"  # type: ignore[index]
+    finally:
+        space.cluster.kubectl("uncordon", *nodes)
+    space.wait_ready("heals")
+
+
+def test_an_unknown_accelerator_is_said_and_healed_when_its_profile_arrives(space: Space) -> None:
+    profile = {
+        "apiVersion": GROUP,
+        "kind": "AcceleratorProfile",
+        "metadata": {"name": f"own-{space.name}"},
+        "spec": {
+            "vendor": "NVIDIA",
+            "product": "as the A100-40",
+            "computeCapability": "8.0",
+            "resourceName": "nvidia.com/gpu",
+            "memory": "40Gi",
+            "devicesPerNode": 8,
+            "nodeSelectorTerms": [
+                {
+                    "matchExpressions": [
+                        {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-40GB"]}
+                    ]
+                }
+            ],
+        },
+    }
+    space.apply(inference_service("later", accelerator={"type": f"own-{space.name}"}))
+    stalled = space.wait_condition("later", "Planned", "False")
+    assert f"own-{space.name}" in condition(stalled, "Ready")["message"]  # type: ignore[index]
+    assert condition(stalled, "Stalled")["status"] == "True"  # type: ignore[index]
+    try:
+        space.cluster.client.apply(profile, field_manager="test")
+        space.wait_ready("later")
+    finally:
+        space.cluster.client.delete(GROUP, "AcceleratorProfile", profile["metadata"]["name"], None)
