@@ -44,8 +44,9 @@ class Story:
     def __init__(self, cluster: LocalCluster, console: Console, name: str) -> None:
         self._client, self._console, self._name = cluster.client, console, name
         self._started = time.monotonic()
-        self._objects: set[str] = set()
+        self._objects: set[tuple[str, str]] = set()
         self._said: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
 
     def restart(self) -> None:
         """Count the seconds from now."""
@@ -56,7 +57,12 @@ class Story:
         if self._said.get(what) == text:
             return
         self._said[what] = text
-        self._console.print(f"  [dim]+{time.monotonic() - self._started:5.1f} s[/]  [bold]{what:<10}[/] {text}")
+        line = Table.grid(padding=(0, 1))
+        line.add_column(width=9, style="dim")
+        line.add_column(width=10, style="bold")
+        line.add_column()
+        line.add_row(f"+{time.monotonic() - self._started:5.1f} s", what, text)
+        self._console.print(line)
 
     def service(self) -> dict[str, Any]:
         """The service as it is now."""
@@ -86,16 +92,23 @@ class Story:
             f"{r['replicas']} × {r['role']} on {r['gpusPerReplica']} × {r['accelerator']} each" for r in plan["roles"]
         )
         self.tell("plan", f"{status['layout']}: {roles}; {plan['gpus']} GPUs; revision {revision}")
-        table = Table(box=None, padding=(0, 1, 0, 12), show_header=False)
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=9)
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column()
         for reason in plan["reasons"]:
-            table.add_row(f"[cyan]{reason['code']}[/]", reason["message"])
+            if self._reasons.get(reason["code"]) != reason["message"]:
+                table.add_row("", reason["code"], reason["message"])
+            self._reasons[reason["code"]] = reason["message"]
         self._console.print(table)
 
     def _tell_objects(self) -> None:
-        found = {f"{kind}/{name}" for kind, name in self._children()}
-        for verb, names in (("created", found - self._objects), ("removed", self._objects - found)):
-            if names:
-                self.tell(verb, ", ".join(sorted(names)))
+        found = set(self._children())
+        for verb, objects in (("created", found - self._objects), ("removed", self._objects - found)):
+            for kind in dict.fromkeys(kind for _, kind in CHILD_KINDS):
+                names = sorted(name for k, name in objects if k == kind)
+                if names:
+                    self.tell(verb, f"{kind} {', '.join(names)}")
         self._objects = found
 
     def _children(self) -> Iterator[tuple[str, str]]:
@@ -134,14 +147,20 @@ def play(cluster: LocalCluster, console: Console) -> None:
     story.restart()
     cluster.client.apply(manifest, field_manager="demo")
     until(story, is_ready, f"{name} to be Ready")
-    console.print(f"\n[dim]$ kubectl get infsvc[/]\n{cluster.kubectl('get', 'infsvc', name)}", highlight=False)
+    _transcript(console, cluster, "get", "infsvc")
 
-    console.rule(f"[bold]A spec edit: {EDIT}", align="left")
+    console.rule("[bold]A spec edit: the model team wants a longer context", align="left")
+    console.print(yaml.safe_dump(EDIT, sort_keys=False).rstrip(), style="dim")
     story.restart()
     cluster.client.apply(_merged(manifest, EDIT), field_manager="demo")
     until(story, settled, f"{name} to be served by the new revision alone")
-    console.print(f"\n[dim]$ kubectl get infrev[/]\n{cluster.kubectl('get', 'infrev')}", highlight=False)
+    _transcript(console, cluster, "get", "infrev")
     _summary(cluster, console, story.service())
+
+
+def _transcript(console: Console, cluster: LocalCluster, *arguments: str) -> None:
+    console.print(f"\n[dim]$ kubectl {' '.join(arguments)}[/]")
+    console.print(cluster.kubectl(*arguments), highlight=False, markup=False, soft_wrap=True)
 
 
 def until(story: Story, condition: Callable[[dict[str, Any]], bool], what: str) -> None:

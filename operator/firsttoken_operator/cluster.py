@@ -51,12 +51,19 @@ class Cluster:
                 return None
             raise
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[dict[str, Any]] | None:
-        """All objects that match, in pages; None if the cluster doesn't know the kind. Items name their kind."""
+    async def list(
+        self, kind: Kind, namespace: str | None, selector: str = "", fields: str = ""
+    ) -> list[dict[str, Any]] | None:
+        """All objects that match label and field selectors, in pages; None if the cluster doesn't know the kind."""
         items: list[dict[str, Any]] = []
         token = None
         while True:
-            query: dict[str, Any] = {"label_selector": selector or None, "limit": _PAGE, "_continue": token}
+            query: dict[str, Any] = {
+                "label_selector": selector or None,
+                "field_selector": fields or None,
+                "limit": _PAGE,
+                "_continue": token,
+            }
             try:
                 page = await self._request("get", kind, namespace=namespace, **query)
             except ClusterError as error:

@@ -12,7 +12,6 @@ def inactive_fields(spec: InferenceServiceSpec) -> tuple[str, ...]:
     checks = {
         "spec.slos": bool(spec.slos),
         "spec.tuning.mode": spec.tuning.mode is TuningMode.AUTO,
-        "spec.tuning.tokenBudget": spec.tuning.token_budget is not None,
         "spec.rollout.steps": rollout.steps != default.steps,
         "spec.rollout.capacity": rollout.capacity != default.capacity,
         "spec.rollout.split": rollout.split != default.split,

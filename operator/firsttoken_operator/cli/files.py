@@ -1,0 +1,108 @@
+"""Reading what -f names: files, folders, standard input. Every trouble is one sentence that says what to do."""
+
+import errno
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+STDIN = "-"
+STDIN_NAME = "<stdin>"
+SUFFIXES = (".yaml", ".yml", ".json")
+
+# Read no further: an object in etcd has at most 1.5 MiB, and /dev/zero has no end.
+MAX_BYTES = 2 * 2**20
+
+_REMEDIES = {
+    errno.ENOENT: "no such file or folder",
+    errno.EACCES: "not readable: permission denied",
+    errno.ENAMETOOLONG: "the name is too long for a file: -f takes a path, not YAML",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One text to look at. `name` is how the caller named it."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Something that -f names and that can't be used."""
+
+    name: str
+    why: str
+
+
+def read(paths: Iterable[str], *, recursive: bool = False) -> Iterator[Source | Unreadable]:
+    """The texts of all `paths` in order; a folder stands for its YAML and JSON files, sorted by name."""
+    seen_stdin = False
+    for path in paths:
+        if path == STDIN:
+            if seen_stdin:
+                yield Unreadable(STDIN_NAME, "standard input can be read only once: give -f - once")
+                continue
+            seen_stdin = True
+            yield _stdin()
+        else:
+            yield from _path(path, recursive)
+
+
+def _path(path: str, recursive: bool) -> Iterator[Source | Unreadable]:
+    try:
+        if Path(path).is_dir():
+            yield from _folder(Path(path), path, recursive)
+        else:
+            yield _file(path)
+    except (OSError, ValueError) as error:
+        yield Unreadable(path, _why(error))
+
+
+def _folder(folder: Path, name: str, recursive: bool) -> Iterator[Source | Unreadable]:
+    pattern = "**/*" if recursive else "*"
+    found = sorted(p for p in folder.glob(pattern) if p.suffix in SUFFIXES and p.is_file())
+    if not found:
+        deeper = "" if recursive else "; -R looks into its folders, too"
+        yield Unreadable(name, f"the folder has no {', '.join(SUFFIXES)} file{deeper}")
+    for path in found:
+        yield _file(str(path))
+
+
+def _file(path: str) -> Source | Unreadable:
+    try:
+        with Path(path).open("rb") as stream:
+            return _decoded(path, stream.read(MAX_BYTES + 1))
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return Unreadable(path, _why(error))
+
+
+def _stdin() -> Source | Unreadable:
+    try:
+        if sys.stdin is None:  # closed by the caller: `firsttoken validate -f - <&-`
+            return Unreadable(STDIN_NAME, "standard input is closed: pipe YAML into it")
+        return _decoded(STDIN_NAME, sys.stdin.buffer.read(MAX_BYTES + 1))
+    except (OSError, ValueError) as error:
+        return Unreadable(STDIN_NAME, _why(error))
+
+
+def _decoded(name: str, data: bytes) -> Source | Unreadable:
+    if len(data) > MAX_BYTES:
+        return Unreadable(name, f"larger than {MAX_BYTES // 2**20} MiB: not a manifest of Firsttoken; split the file")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        return Unreadable(name, f"not UTF-8 text (byte {data[error.start]:#04x} in line {line}): save it as UTF-8")
+    if "\0" in text:
+        return Unreadable(name, "holds NUL bytes: this is not a text file")
+    return Source(name, text)
+
+
+def _why(error: OSError | ValueError) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _REMEDIES:
+        return _REMEDIES[number]
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"can't be read: {text}"

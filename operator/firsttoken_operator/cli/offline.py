@@ -1,0 +1,130 @@
+"""The commands that work on files: validate, plan, render."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.api.service import InferenceService
+from firsttoken.manifests.errors import UnsupportedPlan
+from firsttoken.planning.accelerators import catalogue_manifests
+from firsttoken.planning.output import plan_to_json
+from firsttoken.planning.plan import make_plan
+from firsttoken.planning.types import Infeasible, Plan
+from firsttoken_operator.cli import inputs, plan_view, rendering
+from firsttoken_operator.cli.console import complain, echo, painter, show
+from firsttoken_operator.cli.errors import AnswerIsNo, BadInput, Ended, ExitCode
+from firsttoken_operator.cli.inputs import Inputs
+
+Object = Mapping[str, Any]
+
+
+def validate(paths: Sequence[str], *, recursive: bool, as_json: bool) -> ExitCode:
+    """Say what is wrong with each object, and which are good."""
+    loaded = inputs.load(paths, recursive=recursive)
+    if as_json:
+        good = [{"file": o.file, "line": o.line, "kind": o.kind, "name": o.name} for o in loaded.objects if o.good]
+        result = {
+            "valid": not loaded.faults,
+            "faults": [f.wire() for f in loaded.faults],
+            "ok": good,
+            "skipped": [n.wire() for n in loaded.notes],
+        }
+        echo(json.dumps(result, indent=2, ensure_ascii=False))
+    else:
+        paint = painter()
+        for note in loaded.notes:
+            echo(paint(str(note), "dim"))
+        for found in loaded.objects:
+            if found.good:
+                echo(paint(str(found.finding("ok")), "green"))
+        for fault in loaded.faults:  # last, where a terminal still shows them
+            echo(paint(str(fault), "red"))
+    return ExitCode.BAD_INPUT if loaded.faults else ExitCode.DONE
+
+
+def plan(paths: Sequence[str], profile_paths: Sequence[str], *, recursive: bool, output: str) -> ExitCode:
+    """Plan each service and show it."""
+    services, profiles = _services(paths, profile_paths, recursive)
+    specs = {name: AcceleratorProfileSpec.model_validate(p["spec"]) for name, p in profiles.items()}
+    outcomes = [(s, make_plan(InferenceService.model_validate(s).spec, specs)) for s in services]
+    if output == "table":
+        _show_plans(outcomes)
+    else:
+        documents = [_plan_document(service, outcome) for service, outcome in outcomes]
+        _emit(documents[0] if len(documents) == 1 else documents, output)
+    return ExitCode.NO if any(isinstance(outcome, Infeasible) for _, outcome in outcomes) else ExitCode.DONE
+
+
+def _show_plans(outcomes: Sequence[tuple[Object, Plan | Infeasible]]) -> None:
+    for index, (service, outcome) in enumerate(outcomes):
+        if index:
+            echo("")
+        name = service["metadata"]["name"]
+        show(
+            plan_view.infeasible(name, outcome)
+            if isinstance(outcome, Infeasible)
+            else plan_view.feasible(name, outcome)
+        )
+
+
+def _plan_document(service: Object, outcome: Plan | Infeasible) -> dict[str, Any]:
+    meta = service["metadata"]
+    place = {"namespace": meta["namespace"]} if meta.get("namespace") else {}
+    return {**place, "name": meta["name"], **plan_to_json(outcome)}
+
+
+def _emit(value: Any, output: str) -> None:
+    if output == "json":
+        echo(json.dumps(value, indent=2, ensure_ascii=False))
+    else:
+        echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10**6).rstrip("\n"))
+
+
+def render(
+    paths: Sequence[str], profile_paths: Sequence[str], namespace: str, *, recursive: bool, serving: bool, as_json: bool
+) -> ExitCode:
+    """Print the objects of each service. Nothing is printed unless every service can be rendered."""
+    services, profiles = _services(paths, profile_paths, recursive)
+    objects: list[dict[str, Any]] = []
+    for service in services:
+        placed = {**service, "metadata": {"namespace": namespace, **service["metadata"]}}
+        try:
+            objects += rendering.objects_of(placed, profiles, serving=serving)
+        except (AnswerIsNo, UnsupportedPlan) as error:
+            raise AnswerIsNo(f"{service['metadata']['name']}: {error}") from error
+    if as_json:
+        echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2, ensure_ascii=False))
+    else:
+        echo(rendering.to_yaml(objects).rstrip("\n"))
+    return ExitCode.DONE
+
+
+def _services(
+    paths: Sequence[str], profile_paths: Sequence[str], recursive: bool
+) -> tuple[list[Object], dict[str, Object]]:
+    """The services of `paths`, and the profiles they may name. Ends the command when something is wrong with either."""
+    loaded = _faultless(inputs.load(paths, recursive=recursive))
+    given = (
+        _faultless(inputs.load(profile_paths, recursive=recursive)).of("AcceleratorProfile") if profile_paths else []
+    )
+    if profile_paths and not given:
+        raise BadInput(f"no AcceleratorProfile in {', '.join(profile_paths)}")
+    services = loaded.of("InferenceService")
+    nameless = next((s for s in services if not s.name), None)
+    if nameless is not None:
+        raise BadInput(str(nameless.finding("metadata.name: give it a name, objects are named after it")))
+    if not services:
+        raise BadInput(f"no InferenceService in {', '.join(paths)}")
+    profiles: list[Object] = [*catalogue_manifests(), *(f.value for f in (*loaded.of("AcceleratorProfile"), *given))]
+    return [found.value for found in services], {p["metadata"]["name"]: p for p in profiles}
+
+
+def _faultless(loaded: Inputs) -> Inputs:
+    for fault in loaded.faults:
+        complain(str(fault))
+    if loaded.faults:
+        raise Ended(ExitCode.BAD_INPUT)
+    return loaded

@@ -1,0 +1,79 @@
+"""The options of `firsttoken`, each once: the same name means the same in every command."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class PlanOutput(StrEnum):
+    """Forms of a plan."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class TextOutput(StrEnum):
+    """Forms of a report."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class RenderOutput(StrEnum):
+    """Forms of manifests."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+Files = Annotated[
+    list[str],
+    typer.Option(
+        "--filename", "-f", metavar="FILE", help="File, folder or - (standard input); repeatable.", show_default=False
+    ),
+]
+Recursive = Annotated[bool, typer.Option("--recursive", "-R", help="Look into the folders of a folder, too.")]
+Profiles = Annotated[
+    list[str],
+    typer.Option(
+        "--profiles",
+        metavar="FILE",
+        help="File or folder with AcceleratorProfiles beside the built-in catalogue; repeatable.",
+        show_default=False,
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAMESPACE",
+        help="Namespace; default: the kubeconfig context's.",
+        show_default=False,
+    ),
+]
+NamespaceOfNone = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Namespace of services that name none.")
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Table of all namespaces.")]
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="The InferenceService; without: a table of all.", show_default=False),
+]
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG or ~/.kube/config.", show_default=False),
+]
+Context = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.", show_default=False)
+]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then a line for each change, until interrupted.")]
+Serving = Annotated[bool, typer.Option("--serving", help="As it is once the revision serves: the gateway leads to it.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
+OutputText = Annotated[TextOutput, typer.Option("--output", "-o", metavar="text|json", help="Form of the result.")]
+OutputPlan = Annotated[
+    PlanOutput, typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the result.")
+]
+OutputRender = Annotated[RenderOutput, typer.Option("--output", "-o", metavar="yaml|json", help="Form of the result.")]

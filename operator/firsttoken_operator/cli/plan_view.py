@@ -1,0 +1,98 @@
+"""A plan for people: what runs, where the memory goes, which flags, and why. Only what was computed is shown."""
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from firsttoken.planning.types import Infeasible, MemoryBudget, Plan, RolePlan
+from firsttoken_operator.cli.console import bullets, columns, heading, pairs, printable
+
+GB = 10**9  # as in the planner's reasons, so that figures can be compared
+
+
+def feasible(name: str, plan: Plan) -> RenderableType:
+    """The whole plan of one service."""
+    title = Text.assemble((name, "bold"), ": ", ("feasible", "bold green"), f", {_size(plan)}")
+    facts: list[tuple[str, RenderableType]] = [
+        ("Layout", Text(plan.layout + (", with a router before the engines" if plan.router else ""))),
+        ("Model", Text(f"{printable(plan.model)}, prompt and output up to {plan.max_model_length:,} tokens")),
+        ("Live start", Text(_settings(plan))),
+    ]
+    return Group(
+        title,
+        pairs(facts),
+        heading("Roles"),
+        Padding(_roles(plan.roles), (0, 0, 0, 2)),
+        heading(f"Memory of one {plan.roles[-1].role} replica"),
+        pairs(_memory(plan.memory, plan.max_model_length)),
+        *_flags(plan.roles),
+        heading("Why"),
+        pairs([(reason.code, Text(printable(reason.message))) for reason in plan.reasons]),
+    )
+
+
+def infeasible(name: str, outcome: Infeasible) -> RenderableType:
+    """What binds, and what would be enough."""
+    title = Text.assemble((name, "bold"), ": ", ("infeasible", "bold red"), f" ({outcome.constraint})")
+    # The message ends with the same alternatives in words; here they are a list that can be copied.
+    message = outcome.message.partition(" Feasible instead:")[0] if outcome.nearest else outcome.message
+    parts: list[RenderableType] = [title, Padding(Text(printable(message)), (0, 0, 0, 2))]
+    if outcome.nearest:
+        parts.append(heading("Nearest feasible: any one of" if len(outcome.nearest) > 1 else "Nearest feasible"))
+        parts.append(bullets([f"{path}: {value}" for path, value in outcome.nearest.items()]))
+    return Group(*parts)
+
+
+def _size(plan: Plan) -> str:
+    """`cpu` counts as a device of a plan and is none of anybody's GPUs."""
+    unit = "device" if any(role.accelerator == "cpu" for role in plan.roles) else "GPU"
+    return f"{plan.gpus} {unit}{'' if plan.gpus == 1 else 's'}"
+
+
+def _settings(plan: Plan) -> str:
+    live = plan.settings
+    long = f", prompts over {live.long_prefill_threshold:,} tokens count as long" if live.long_prefill_threshold else ""
+    return f"{live.token_budget:,} tokens a step, {live.decode_cap:,} running requests{long}"
+
+
+def _roles(roles: tuple[RolePlan, ...]) -> RenderableType:
+    table = columns("ROLE", "ACCELERATOR", "REPLICAS", "TP×PP", "GPUS", right=frozenset({2, 3, 4}))
+    for role in roles:
+        table.add_row(
+            Text(role.role),
+            Text(role.accelerator),
+            str(role.replicas),
+            f"{role.tensor_parallel}×{role.pipeline_parallel}",
+            str(role.replicas * role.gpus_per_replica),
+        )
+    return table
+
+
+def _memory(memory: MemoryBudget, longest: int) -> list[tuple[str, RenderableType]]:
+    """Figures in the order in which they add up; parts that this plan doesn't know (0) are left out."""
+    rows = [
+        ("Usable", memory.usable_bytes, "device memory × gpu-memory-utilization"),
+        ("Weights", memory.weights_bytes, ""),
+        ("Activations", memory.activation_bytes, "estimate"),
+        ("Overhead", memory.overhead_bytes, "graphs, context, communication; estimate"),
+        ("KV cache", memory.kv_cache_bytes, f"{memory.kv_cache_tokens:,} tokens"),
+    ]
+    shown: list[tuple[str, RenderableType]] = [
+        (name, Text(f"{size / GB:.1f} GB" + (f" ({note})" if note else ""))) for name, size, note in rows if size
+    ]
+    shown.append(("KV per token", Text(f"{memory.kv_bytes_per_token:,} bytes")))
+    by_need, at_maximum = memory.max_concurrent_requests, memory.max_concurrent_at_maximum_length
+    reserved = f"against {at_maximum:,} if each reserved {longest:,} tokens"
+    shown.append(("Concurrency", Text(f"{by_need:,} requests of the workload's P95, KV taken by need; {reserved}")))
+    return shown
+
+
+def _flags(roles: tuple[RolePlan, ...]) -> list[RenderableType]:
+    """One flag a line: that can be compared with what a pod was started with, and copied."""
+    parts: list[RenderableType] = []
+    for role in roles:
+        parts.append(heading(f"Engine arguments ({role.role})"))
+        lines = [f"--{flag}" + (f"={value}" if value else "") for flag, value in role.engine_args.items()]
+        lines += [f"{variable}={value} (environment)" for variable, value in role.environment.items()]
+        parts.append(Padding(Text("\n".join(printable(line) for line in lines)), (0, 0, 0, 2)))
+    return parts

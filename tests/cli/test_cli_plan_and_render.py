@@ -1,0 +1,151 @@
+"""`plan` and `render`: what they show, and that it is what the operator would do."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli import samples
+from cli.conftest import Run
+from firsttoken.planning.accelerators import catalogue_manifests
+from firsttoken.planning.output import plan_from_json
+from firsttoken.reconcile import Observation, decide
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("SERVICE", "BAD", "INFEASIBLE", "PROFILE"):
+        (tmp_path / f"{name.lower()}.yaml").write_text(getattr(samples, name), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_plan_for_people_has_roles_memory_flags_and_reasons(cli: Run, folder: Path) -> None:
+    result = cli("plan", "-f", folder / "service.yaml")
+    assert (result.code, result.err) == (0, "")
+    for part in ("kb-assistant: feasible, 8 GPUs", "TP×PP", "KV per token", "KV taken by need", "--max-num-seqs="):
+        assert part in result.out
+    plan = json.loads(cli("plan", "-f", folder / "service.yaml", "-o", "json").out)
+    flat = " ".join(result.out.split())
+    for reason in plan["reasons"]:
+        assert " ".join(reason["message"].split()) in flat
+    memory = plan["memory"]
+    by_need, reserved = memory["maxConcurrentRequests"], memory["maxConcurrentAtMaximumLength"]
+    assert f"{by_need} requests" in flat
+    assert f"against {reserved} if" in flat
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_no_line_of_a_plan_is_wider_than_asked(
+    cli: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for name in ("service", "infeasible"):
+        lines = cli("plan", "-f", folder / f"{name}.yaml").out.splitlines()
+        assert max(map(len, lines)) <= int(columns)
+        assert all(line == line.rstrip() for line in lines)
+
+
+def test_infeasible_is_exit_1_with_constraint_message_and_what_would_do(cli: Run, folder: Path) -> None:
+    result = cli("plan", "-f", folder / "infeasible.yaml")
+    assert result.code == 1
+    assert "too-big: infeasible (Memory)" in result.out
+    assert "spec.accelerator.maxCount: " in result.out
+    said = json.loads(cli("plan", "-f", folder / "infeasible.yaml", "-o", "json").out)
+    assert said["feasible"] is False
+    assert said["infeasible"]["nearest"]
+
+
+def test_bad_input_is_exit_2_and_leaves_stdout_empty(cli: Run, folder: Path) -> None:
+    for command in ("plan", "render"):
+        result = cli(command, "-f", folder / "bad.yaml", "-o", "json")
+        assert (result.code, result.out) == (2, "")
+        assert len(result.err.splitlines()) == 2
+        assert "spec.workload.promptTokens.p95" in result.err
+        result = cli(command, "-f", folder / "profile.yaml")
+        assert (result.code, result.out) == (2, "")
+        assert "no InferenceService" in result.err
+
+
+def test_one_service_is_an_object_and_several_are_a_list(cli: Run, folder: Path) -> None:
+    one = cli("plan", "-f", folder / "service.yaml", "-o", "json")
+    assert json.loads(one.out)["name"] == "kb-assistant"
+    both = cli("plan", "-f", folder / "service.yaml", "-f", folder / "infeasible.yaml", "-o", "yaml")
+    assert both.code == 1
+    assert [(p["name"], p["feasible"]) for p in yaml.safe_load(both.out)] == [
+        ("kb-assistant", True),
+        ("too-big", False),
+    ]
+    table = cli("plan", "-f", folder / "service.yaml", "-f", folder / "infeasible.yaml").out
+    assert "kb-assistant: feasible" in table
+    assert "too-big: infeasible" in table
+
+
+def test_json_is_the_plan_that_a_revision_keeps(cli: Run, folder: Path) -> None:
+    printed = json.loads(cli("plan", "-f", folder / "service.yaml", "-o", "json").out)
+    rendered = next(yaml.safe_load_all(cli("render", "-f", folder / "service.yaml").out))
+    assert plan_from_json(printed) == plan_from_json(rendered["spec"]["plan"])
+
+
+def test_profiles_come_from_the_files_or_from_profiles(cli: Run, folder: Path) -> None:
+    ours = folder / "ours.yaml"
+    ours.write_text(samples.SERVICE.replace("nvidia-a100-40gb", "our-gpu"), encoding="utf-8")
+    unknown = cli("plan", "-f", ours)
+    assert unknown.code == 1
+    assert "our-gpu" in unknown.out
+    assert cli("plan", "-f", ours, "-f", folder / "profile.yaml").code == 0
+    assert cli("plan", "-f", ours, "--profiles", folder / "profile.yaml").code == 0
+    assert cli("render", "-f", ours, "--profiles", folder / "profile.yaml").code == 0
+    none = cli("plan", "-f", ours, "--profiles", folder / "service.yaml")
+    assert none.code == 2
+    assert "no AcceleratorProfile" in none.err
+
+
+def test_render_prints_what_decide_would_apply_in_its_order_without_owners(cli: Run, folder: Path) -> None:
+    result = cli("render", "-f", folder / "service.yaml")
+    objects = list(yaml.safe_load_all(result.out))
+    service = yaml.safe_load(samples.SERVICE)
+    service["metadata"] |= {"uid": "a-real-uid", "generation": 1}
+    profiles = {p["metadata"]["name"]: p for p in catalogue_manifests()}
+    applied = decide(Observation(datetime(2026, 5, 1, tzinfo=UTC), service, profiles=profiles)).apply
+    for obj in applied:
+        del obj["metadata"]["ownerReferences"]
+    assert objects == list(applied)
+    kinds = [o["kind"] for o in objects]
+    assert kinds[0] == "InferenceRevision"
+    assert {"Deployment", "Service", "PodDisruptionBudget", "ConfigMap", "HTTPRoute"} <= set(kinds)
+    assert {o["metadata"]["namespace"] for o in objects} == {"serving"}
+
+
+def test_render_is_byte_stable_and_keeps_scripts_readable(cli: Run, folder: Path) -> None:
+    first = cli("render", "-f", folder / "service.yaml", "--serving").out
+    assert first == cli("render", "-f", folder / "service.yaml", "--serving").out
+    assert ".json: |\n" in first
+
+
+def test_serving_leads_the_gateway_to_the_revision_and_changes_nothing_else(cli: Run, folder: Path) -> None:
+    def objects(*flags: str) -> dict[str, object]:
+        text = cli("render", "-f", folder / "service.yaml", *flags).out
+        return {f"{o['kind']}/{o['metadata']['name']}": o for o in yaml.safe_load_all(text)}
+
+    starting, serving = objects(), objects("--serving")
+    assert list(starting) == list(serving)
+    different = [name for name in starting if starting[name] != serving[name]]
+    assert different == ["ConfigMap/kb-assistant-gateway-routes"]
+
+
+def test_a_service_without_namespace_is_placed_by_n(cli: Run, folder: Path) -> None:
+    nowhere = folder / "nowhere.yaml"
+    nowhere.write_text(samples.SERVICE.replace("  namespace: serving\n", ""), encoding="utf-8")
+    for flags, namespace in (((), "default"), (("-n", "elsewhere"), "elsewhere")):
+        said = json.loads(cli("render", "-f", nowhere, "-o", "json", *flags).out)
+        assert said["kind"] == "List"
+        assert {o["metadata"]["namespace"] for o in said["items"]} == {namespace}
+
+
+def test_rendering_what_is_infeasible_is_exit_1_with_one_line(cli: Run, folder: Path) -> None:
+    result = cli("render", "-f", folder / "infeasible.yaml")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("firsttoken: too-big: Memory: ")
+    assert len(result.err.splitlines()) == 1

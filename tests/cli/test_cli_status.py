@@ -1,0 +1,156 @@
+"""`status`: what is said about fetched objects, and how it looks. No cluster here; e2e has one."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli import samples
+from firsttoken.api.service import PlanStatus, RevisionStatus
+from firsttoken_operator.cli.status_report import age, report
+from firsttoken_operator.cli.status_view import change, overview, view
+
+NOW = datetime.fromisoformat(samples.NOW)
+
+
+def shown(seen: Any, width: int = 100) -> str:
+    console = Console(width=width, markup=False, highlight=False, emoji=False, color_system=None)
+    with console.capture() as captured:
+        console.print(view(seen, NOW))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def test_a_service_that_serves_is_ready_and_tells_what_and_why() -> None:
+    told = [samples.event("2026-05-01T10:00:00Z", "Serving", "Ready: it serves")]
+    seen = report(samples.stored(samples.ready_status()), [samples.record(samples.STABLE, "first revision")], told)
+    text = shown(seen)
+    assert seen.ready
+    for part in (
+        "serving/kb-assistant: Ready",
+        "http://kb-assistant.serving.svc/v1",
+        "Colocated, 8 GPUs",
+        f"{samples.STABLE}  has all requests  first revision",
+        "serve  8 of 8  nvidia-a100-40gb",
+        "on: prompts share their first 480 tokens",
+        "2h   Normal  Serving  Ready: it serves",
+    ):
+        assert part in text
+
+
+def test_S2_ready_about_an_older_spec_is_not_ready() -> None:
+    seen = report(samples.stored(samples.ready_status(), generation=4))
+    assert (seen.ready, seen.reason) == (False, "SpecChanged")
+
+
+def test_a_service_nobody_has_looked_at_says_that_the_operator_may_not_run() -> None:
+    seen = report(samples.stored(None))
+    assert (seen.ready, seen.reason) == (False, "NotSeen")
+    assert "whether the operator runs" in shown(seen)
+
+
+def test_a_service_on_its_way_out_is_not_ready() -> None:
+    seen = report(samples.stored(samples.ready_status(), deletionTimestamp=samples.NOW))
+    assert (seen.ready, seen.reason) == (False, "Deleting")
+
+
+def test_a_new_revision_beside_the_old_one() -> None:
+    revision = RevisionStatus(desired=samples.NEXT, stable=samples.STABLE, draining=["kb-assistant-99999999"])
+    records = [samples.record(samples.NEXT, 'spec.model.revision: default → "v2"')]
+    seen = report(samples.stored(samples.ready_status(revision=revision)), records)
+    assert [(r.name, r.part) for r in seen.revisions] == [
+        (samples.STABLE, "serving"),
+        (samples.NEXT, "starting"),
+        ("kb-assistant-99999999", "draining"),
+    ]
+    line = next(line for line in shown(seen, 120).splitlines() if samples.NEXT in line)
+    assert line.split("  ")[-1].strip() == 'spec.model.revision: default → "v2"'
+    assert "starts, has no requests yet" in line
+
+
+def test_a_canary_shows_both_shares() -> None:
+    revision = RevisionStatus(desired=samples.NEXT, stable=samples.STABLE, canary_weight=10)
+    text = shown(report(samples.stored(samples.ready_status(revision=revision))))
+    assert "has 90 % of requests" in text
+    assert "canary, has 10 % of requests" in text
+
+
+def test_what_was_not_planned_is_not_shown() -> None:
+    status = samples.ready_status(plan=None, layout=None, revision=None, endpoint=None)
+    text = shown(report(samples.stored(status)))
+    for heading in ("Layout", "Endpoint", "Revisions", "Replicas", "Why it is planned", "Last events"):
+        assert heading not in text
+
+
+def test_events_of_an_earlier_object_of_the_same_name_are_not_shown_and_only_the_last_are() -> None:
+    told = [samples.event(f"2026-05-01T11:0{n}:00Z", f"Reason{n}", "m") for n in range(8)]
+    told.append(samples.event("2026-05-01T11:59:00Z", "Other", "m", involvedObject={"uid": "another"}))
+    seen = report(samples.stored(samples.ready_status()), (), list(reversed(told)))
+    assert [e.reason for e in seen.events] == [f"Reason{n}" for n in range(3, 8)]
+
+
+def test_text_from_the_cluster_cannot_steer_the_terminal() -> None:
+    told = [samples.event("2026-05-01T11:00:00Z", "Odd", "one\x1b[2Jtwo\nthree")]
+    text = shown(report(samples.stored(samples.ready_status()), (), told))
+    assert "\x1b" not in text
+    assert r"one\x1b[2Jtwo three" in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    told = [samples.event("2026-05-01T10:00:00Z", "Serving", "Ready: " + "it serves " * 30)]
+    seen = report(samples.stored(samples.ready_status()), [samples.record(samples.STABLE, "first")], told)
+    assert max(map(len, shown(seen, width).splitlines())) <= width
+
+
+def test_json_has_every_field_and_only_plain_values() -> None:
+    wire = report(samples.stored(samples.ready_status()), (), [samples.event(samples.NOW, "A", "b")]).wire()
+    assert json.loads(json.dumps(wire)) == wire
+    assert wire["ready"] is True
+    assert wire["canaryWeight"] is None
+    assert wire["roles"][0]["readyReplicas"] == 8
+    assert wire["events"] == [{"time": samples.NOW, "type": "Normal", "reason": "A", "message": "b", "count": 1}]
+
+
+def test_the_table_has_one_unwrapped_line_a_service() -> None:
+    waiting = PlanStatus(gpus=16, roles=[])
+    reports = [
+        report(samples.stored(samples.ready_status())),
+        report(samples.stored(samples.ready_status(plan=waiting), name="z" * 40, generation=9)),
+        report(samples.stored(None, name="new", creationTimestamp=None)),
+    ]
+    lines = overview(reports, NOW, all_namespaces=True)
+    assert [line.split() for line in lines] == [
+        ["NAMESPACE", "NAME", "READY", "LAYOUT", "GPUS", "REVISION", "REASON", "AGE"],
+        ["serving", "kb-assistant", "True", "Colocated", "8", samples.STABLE, "Serving", "3d"],
+        ["serving", "z" * 40, "False", "Colocated", "16", samples.STABLE, "SpecChanged", "3d"],
+        ["serving", "new", "False", "-", "-", "-", "NotSeen", "-"],
+    ]
+    assert overview(reports, NOW, all_namespaces=False)[0].startswith("NAME ")
+
+
+def test_watching_tells_the_verdict_and_new_events_and_nothing_twice() -> None:
+    before = report(samples.stored(None))
+    after = report(samples.stored(samples.ready_status()), (), [samples.event(samples.NOW, "Serving", "it serves")])
+    assert change(before, after)[0].startswith("Ready: Serving: revision")
+    assert change(before, after)[1:] == ["Normal event Serving: it serves"]
+    assert change(after, after) == []
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "said"),
+    [
+        ("2026-05-01T11:59:15Z", "45s"),
+        ("2026-05-01T11:59:00Z", "60s"),
+        ("2026-05-01T11:48:00Z", "12m"),
+        ("2026-05-01T09:00:00Z", "3h"),
+        ("2026-04-22T12:00:00Z", "9d"),
+        ("2026-05-01T12:00:05Z", "0s"),
+        ("2026-05-01T11:59:59", "1s"),
+        ("soon", ""),
+        (None, ""),
+    ],
+)
+def test_ages_are_said_as_kubectl_says_them(timestamp: str | None, said: str) -> None:
+    assert age(timestamp, NOW.astimezone(UTC)) == said
