@@ -56,7 +56,7 @@ e2e: build ## Tests on a real control plane (K=name for some of them)
 test: check e2e ## Everything CI runs
 
 cluster: build ## Start the local cluster for your own kubectl apply (NAME=dev)
-	$(BIN)/python -m firsttoken_local up --name $(NAME)
+	$(BIN)/python -m firsttoken_local up --name $(NAME) --operator
 
 cluster-down: $(STAMP) ## End it and remove its state (NAME=dev)
 	$(BIN)/python -m firsttoken_local down --name $(NAME)

@@ -20,7 +20,7 @@ def routed_to(space: Space, name: str) -> str:
     """What Envoy is told, as text."""
     routes = space.get("ConfigMap", f"{name}-gateway-routes", "v1")
     assert routes is not None
-    return json.dumps(routes["data"])
+    return str(routes["data"]["routes.json"])
 
 
 def test_S25_an_edit_rolls_over_without_a_gap_and_the_old_revision_drains(space: Space) -> None:

@@ -26,7 +26,7 @@ def rendered(path: Path) -> str:
 def test_rendered_objects_pass_kubeconform_and_the_api_server(space: Space, path: Path) -> None:
     text = rendered(path)
     conformance = space.cluster.kubeconform(text)
-    assert conformance.problems == []
+    assert conformance.problems == ()
     assert conformance.valid >= 10
     documents = [d for d in yaml.safe_load_all(text) if d]
     for document in documents:
@@ -46,5 +46,5 @@ def test_kubeconform_finds_a_typing_error(cluster: LocalCluster) -> None:
 @pytest.mark.parametrize("path", [REPOSITORY / "crds", EXAMPLES], ids=lambda p: p.name)
 def test_crds_and_examples_pass_kubeconform(cluster: LocalCluster, path: Path) -> None:
     conformance = cluster.kubeconform([path])
-    assert conformance.problems == []
+    assert conformance.problems == ()
     assert conformance.valid == len(list(path.glob("*.yaml")))

@@ -12,6 +12,8 @@ from firsttoken_local.builds import cache_folder, ensure
 from firsttoken_local.catalogue import SETS
 from firsttoken_local.errors import LocalError
 from firsttoken_local.layout import cluster_folder, load_layout
+from firsttoken_local.operator import ACCELERATORS, start_operator
+from firsttoken_local.operator import NAME as OPERATOR
 from firsttoken_local.processes import ProcessTable, resident_mib
 from firsttoken_local.progress import Printed
 
@@ -49,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     up = command("up", _up, "start a cluster, or what is missing of it")
     up.add_argument("--nodes", type=int, default=4, help="fake GPU nodes (default: %(default)s)")
     up.add_argument("--no-prometheus", action="store_true", help="leave Prometheus out")
+    up.add_argument("--operator", action="store_true", help="start the Firsttoken operator and apply its catalogue")
     up.add_argument("--apply", type=Path, nargs="*", default=[], help="YAML files and folders to apply")
     command("down", _down, "end a cluster and remove its state")
     command("status", _status, "show the processes of a cluster")
@@ -71,11 +74,14 @@ def _up(options: argparse.Namespace) -> int:
         nodes=options.nodes,
         prometheus=not options.no_prometheus,
         progress=Printed(),
-        manifests=options.apply,
+        manifests=[*([ACCELERATORS] if options.operator else []), *options.apply],
     )
+    if options.operator:
+        start_operator(running)
     print(f"export KUBECONFIG={running.kubeconfig}")
     print(f"kubectl:     {running.kubectl_path}")
-    print(f"operator:    {running.operator_kubeconfig}")
+    if options.operator:
+        print(f"operator:    runs; log {running.processes.log(OPERATOR)}")
     print(f"audit log:   {running.audit_log}")
     if running.prometheus_url:
         print(f"prometheus:  {running.prometheus_url}")

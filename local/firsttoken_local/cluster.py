@@ -40,6 +40,7 @@ from firsttoken_local.ports import choose_ports, is_free
 from firsttoken_local.processes import ProcessTable
 from firsttoken_local.progress import Progress, Silent
 from firsttoken_local.prometheus import PrometheusServer
+from firsttoken_local.waiting import wait_for
 
 GATEWAY_CRDS = ("gatewayclasses", "gateways", "httproutes")
 # Ended from the outside in: whoever writes goes before what it writes to.
@@ -190,8 +191,13 @@ def _check_ports(layout: Layout, processes: ProcessTable) -> None:
     owners |= {"controller-manager": NAMES[2], "scheduler": NAMES[3]}
     for name, port in layout.ports.items():
         owner = owners.get(name, name)
-        if not processes.alive(owner) and not is_free(port):
-            raise LocalError(f"port {port} of {owner} is used by another process now: run `down`, then `up` again")
+        if processes.alive(owner):
+            continue
+        try:  # a process just killed lets go of its port a moment after it counts as dead
+            wait_for(f"port {port} to be free", lambda port=port: is_free(port), timeout_s=5.0)  # type: ignore[misc]
+        except LocalError:
+            message = f"port {port} of {owner} is used by another process now: run `down`, then `up` again"
+            raise LocalError(message) from None
 
 
 def _apply_definitions(client: KubeClient, binaries: dict[str, Path], manifests: Iterable[Path]) -> None:
