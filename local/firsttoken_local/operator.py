@@ -22,8 +22,10 @@ class Operator:
     liveness_port: int
 
 
-def start_operator(cluster: LocalCluster, name: str = NAME) -> Operator:
+def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str) -> Operator:
     """Start the operator as user ``firsttoken-operator`` and wait until it is live; Prometheus scrapes it.
+
+    ``flags`` are further ones of its command line. One that runs under ``name`` is left as it is.
 
     Raises:
         LocalError: it ended, or was not live within 60 s; holds the end of its log.
@@ -38,6 +40,7 @@ def start_operator(cluster: LocalCluster, name: str = NAME) -> Operator:
         *("--bind", "127.0.0.1"),
         *("--metrics-port", str(ports["metrics"])),
         *("--liveness-port", str(ports["liveness"])),
+        *flags,
     ]
     cluster.processes.start(name, [sys.executable, "-m", "firsttoken_operator", *arguments])
     await_http(cluster.processes, name, ports["liveness"], "/healthz")

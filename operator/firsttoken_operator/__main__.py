@@ -1,52 +1,86 @@
 """`python -m firsttoken_operator`: run the operator until it is told to stop."""
 
 import argparse
+import asyncio
 import logging
 import os
+import socket
 import sys
+import uuid
+from pathlib import Path
 
 import kopf
 from prometheus_client import start_http_server
 
 from firsttoken.manifests.images import Images
+from firsttoken_operator.cluster import Cluster, connect
 from firsttoken_operator.handlers import State, registry
+from firsttoken_operator.health import health_server
+from firsttoken_operator.leadership import Candidacy, lead
+
+log = logging.getLogger("firsttoken")
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse the flags, serve metrics, run. Ends with kopf's tasks: a dead watcher ends the process (K1)."""
+    """Parse the flags, serve metrics, run. A dead watcher or a lost Lease ends the process with 1 (K1)."""
     args = _parser().parse_args(argv)
-    logging.basicConfig(
-        level=logging.DEBUG if args.debug else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    level = logging.DEBUG if args.debug else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
     if not args.debug:
         logging.getLogger("kopf").setLevel(logging.WARNING)
     if args.kubeconfig:
         os.environ["KUBECONFIG"] = args.kubeconfig
     if args.metrics_port:
         start_http_server(args.metrics_port, addr=args.bind)
-    images = Images()
-    state = State(images=images, kubeconfig=args.kubeconfig or os.environ.get("KUBECONFIG"), workers=args.workers)
-    kopf.run(
-        registry=registry(state),
-        standalone=True,
-        clusterwide=not args.namespace,
-        namespaces=args.namespace,
-        liveness_endpoint=f"http://{args.bind}:{args.liveness_port}/healthz" if args.liveness_port else None,
-    )
-    return 0
+    return asyncio.run(_run(args))
+
+
+async def _run(args: argparse.Namespace) -> int:
+    images = Images(engine=args.engine_image, router=args.router_image, envoy=args.envoy_image)
+    kubeconfig = args.kubeconfig or os.environ.get("KUBECONFIG")
+    state = State(images=images, kubeconfig=kubeconfig, workers=args.workers)
+
+    async def work() -> None:
+        await kopf.operator(
+            registry=registry(state), standalone=True, clusterwide=not args.namespace, namespaces=args.namespace
+        )
+
+    async with health_server(args.bind, args.liveness_port, state.faults):
+        if not args.leader_elect:
+            await work()
+            return 0
+        async with connect(kubeconfig) as cluster:
+            return 0 if await lead(_candidacy(args, cluster), work) else 1
+
+
+def _candidacy(args: argparse.Namespace, cluster: Cluster) -> Candidacy:
+    namespace = args.leader_election_namespace
+    if namespace is None:
+        namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
+    # A restarted container keeps its pod's name and must not take itself for its predecessor.
+    identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    return Candidacy(cluster, args.leader_election_id, namespace, identity)
 
 
 def _parser() -> argparse.ArgumentParser:
+    images = Images()
     parser = argparse.ArgumentParser(prog="firsttoken-operator", description="Run the Firsttoken operator.")
-    parser.add_argument(
-        "--namespace", action="append", default=[], help="only this namespace (repeatable); default: all"
-    )
-    parser.add_argument("--kubeconfig", help="default: $KUBECONFIG, ~/.kube/config, or the pod's service account")
-    parser.add_argument("--bind", default="0.0.0.0", help="address of metrics and liveness")  # noqa: S104 - a pod's
-    parser.add_argument("--metrics-port", type=int, default=9090, help="port of /metrics; 0: none")
-    parser.add_argument("--liveness-port", type=int, default=8080, help="port of /healthz; 0: none")
-    parser.add_argument("--workers", type=int, default=8, help="services reconciled at once")
-    parser.add_argument("--debug", action="store_true", help="log what kopf does, too")
+    add = parser.add_argument
+    add("--namespace", action="append", default=[], help="only this namespace (repeatable); default: all")
+    add("--kubeconfig", help="default: $KUBECONFIG, ~/.kube/config, or the pod's service account")
+    add("--bind", default="0.0.0.0", help="address of metrics and health")  # noqa: S104 - a pod's
+    add("--metrics-port", type=int, default=9090, help="port of /metrics; 0: none")
+    add("--liveness-port", type=int, default=8080, help="port of /healthz and /readyz; 0: none")
+    add("--workers", type=int, default=8, help="services reconciled at once")
+    add("--engine-image", default=images.engine, help="vLLM with firsttoken_runtime (default: %(default)s)")
+    add("--router-image", default=images.router, help="vllm-router (default: %(default)s)")
+    add("--envoy-image", default=images.envoy, help="Envoy (default: %(default)s)")
+    add("--leader-elect", action=argparse.BooleanOptionalAction, default=False, help="work only while holding a Lease")
+    add("--leader-election-id", default="firsttoken-operator", help="name of the Lease (default: %(default)s)")
+    add("--leader-election-namespace", help="its namespace; default: the pod's, or default")
+    add("--debug", action="store_true", help="log what kopf does, too")
     return parser
 
 

@@ -98,6 +98,13 @@ class Cluster:
             "post", kind, namespace=obj["metadata"].get("namespace"), body=dict(obj), field_manager=FIELD_MANAGER
         )
 
+    async def replace(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace; ClusterError 409 if `metadata.resourceVersion` is not the newest."""
+        meta, kind = obj["metadata"], kind_of(obj["apiVersion"], obj["kind"])
+        return await self._request(
+            "put", kind, name=meta["name"], namespace=meta.get("namespace"), body=dict(obj), field_manager=FIELD_MANAGER
+        )
+
     async def merge(self, kind: Kind, name: str, namespace: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """A merge patch."""
         return await self._request(

@@ -36,6 +36,11 @@ class State:
     exits: AsyncExitStack = field(default_factory=AsyncExitStack)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
+    def faults(self) -> list[str]:
+        """What makes this process worth a restart; none in a standby."""
+        dead = sum(task.done() for task in self.tasks)
+        return [f"{dead} of {len(self.tasks)} workers have ended"] if dead else []
+
 
 def registry(state: State) -> kopf.OperatorRegistry:
     """All handlers, in a registry of their own."""
@@ -44,7 +49,6 @@ def registry(state: State) -> kopf.OperatorRegistry:
     kopf.on.startup(registry=handlers, errors=kopf.ErrorsMode.PERMANENT)(_startup(state))
     kopf.on.login(registry=handlers)(_login)
     kopf.on.cleanup(registry=handlers)(_cleanup(state))
-    kopf.on.probe(registry=handlers, id="queue")(_probe(state))
     kopf.on.event(SERVICE.group, SERVICE.version, SERVICE.plural, registry=handlers)(_service_seen(state))
     kopf.on.event(PROFILE.group, PROFILE.version, PROFILE.plural, registry=handlers)(_profile_seen(state))
     for kind in (REVISION, *CHILDREN):
@@ -56,6 +60,8 @@ def _startup(state: State) -> Any:
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
         cluster = await state.exits.enter_async_context(connect(state.kubeconfig))
+        metrics.QUEUE_LENGTH.set_function(lambda: len(state.queue))
+        metrics.SERVICES.set_function(lambda: len(state.profiles_of))
         reconciler = Reconciler(cluster, state.queue, state.images)
         state.tasks += [asyncio.create_task(state.queue.work(reconciler.handle)) for _ in range(state.workers)]
 
@@ -89,17 +95,6 @@ def _cleanup(state: State) -> Any:
     return stop
 
 
-def _probe(state: State) -> Any:
-    def probe(**_: Any) -> int:
-        dead = [t for t in state.tasks if t.done()]
-        if dead:
-            raise RuntimeError(f"{len(dead)} of {len(state.tasks)} workers have ended")
-        metrics.QUEUE_LENGTH.set(len(state.queue))
-        return len(state.queue)
-
-    return probe
-
-
 def _service_seen(state: State) -> Any:
     def seen(type: str | None, body: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
         key = (body["metadata"]["namespace"], body["metadata"]["name"])
@@ -109,7 +104,6 @@ def _service_seen(state: State) -> Any:
             accelerator = (body.get("spec") or {}).get("accelerator") or {}
             roles = [accelerator, accelerator.get("prefill") or {}, accelerator.get("decode") or {}]
             state.profiles_of[key] = frozenset(r["type"] for r in roles if "type" in r)
-        metrics.SERVICES.set(len(state.profiles_of))
         state.queue.add(key)
 
     return seen

@@ -26,6 +26,7 @@ REVISION = Kind(GROUP, "v1alpha1", "InferenceRevision", "inferencerevisions")
 PROFILE = Kind(GROUP, "v1alpha1", "AcceleratorProfile", "acceleratorprofiles", namespaced=False)
 POD = Kind("", "v1", "Pod", "pods")
 EVENT = Kind("", "v1", "Event", "events")
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 
@@ -41,7 +42,7 @@ CHILDREN = (
     HTTP_ROUTE,
 )
 
-_BY_NAME = {(k.api_version, k.kind): k for k in (SERVICE, REVISION, PROFILE, POD, EVENT, *CHILDREN)}
+_BY_NAME = {(k.api_version, k.kind): k for k in (SERVICE, REVISION, PROFILE, POD, EVENT, LEASE, *CHILDREN)}
 
 
 def kind_of(api_version: str, kind: str) -> Kind:
