@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint format types contracts unit generated e2e test build cluster cluster-down demo crds docs golden lock clean
+.PHONY: help install check lint format types contracts unit generated e2e test build cluster cluster-down demo crds chart docs golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,15 +48,15 @@ unit: $(STAMP) ## Fast tests (K=name for some of them)
 	$(PYTEST) tests -n 2 $(if $(K),-k "$(K)")
 
 build: $(STAMP) ## Build the local control plane (cached outside the tree, by version)
-	$(BIN)/python -m firsttoken_local build
+	$(BIN)/python -m firsttoken_local build $(if $(REAL_NODE),--real-node)
 
 e2e: build ## Tests on a real control plane (K=name for some of them)
 	$(PYTEST) e2e $(if $(K),-k "$(K)")
 
 test: check e2e ## Everything CI runs
 
-cluster: build ## Start the local cluster for your own kubectl apply (NAME=dev)
-	$(BIN)/python -m firsttoken_local up --name $(NAME) --operator
+cluster: build ## Start the local cluster for your own kubectl apply (NAME=dev; REAL_NODE=1 adds a real node, needs root)
+	$(BIN)/python -m firsttoken_local up --name $(NAME) --operator $(if $(REAL_NODE),--real-node)
 
 cluster-down: $(STAMP) ## End it and remove its state (NAME=dev)
 	$(BIN)/python -m firsttoken_local down --name $(NAME)
@@ -65,19 +65,24 @@ demo: build ## From kubectl apply to Ready, shown live (KEEP=1 leaves the cluste
 	@$(BIN)/python -m firsttoken_local.demo $(if $(KEEP),--keep)
 
 crds: $(STAMP) ## Generate crds/ from the pydantic models
-	$(BIN)/python -m firsttoken.api.crd crds
+	$(BIN)/python -m firsttoken_operator.generate crds
 
-docs: crds ## Generate the generated documents
-	$(BIN)/python -m firsttoken.api.validation_docs docs/validation.md
-	$(BIN)/python -m firsttoken_operator.cli.docs docs/cli.md
+chart: crds ## Copy CRDs and accelerator catalogue into the chart
+	$(BIN)/python charts/sync.py
+
+docs: chart ## Generate the generated documents
+	$(BIN)/python -m firsttoken_operator.generate validation
+	$(BIN)/python -m firsttoken_operator.generate cli
 
 golden: $(STAMP) ## Rewrite the golden manifests; read the diff before you commit it
-	$(PYTEST) tests/manifests -q --update-golden
+	UPDATE_GOLDEN=1 $(PYTEST) tests/manifests -q
 
 lock: ## Lock the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --upgrade --quiet -o requirements/dev.lock
+	$(BIN)/uv pip compile pyproject.toml --extra operator --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --quiet --constraint requirements/dev.lock -o requirements/operator.lock
 
 clean: ## Remove what was installed and generated here (not the cache outside the tree)
 	rm -rf $(VENV) .cluster .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

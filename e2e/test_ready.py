@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from e2e.support import EXAMPLES, GROUP, Object, Space, condition, inference_service
+from e2e.support import EXAMPLES, GROUP, Object, Space, condition, inference_service, observed
 
 PROFILES = sorted(p for p in EXAMPLES.glob("*.yaml") if p.name not in ("cant-fit.yaml", "cpu-tiny.yaml"))
 
@@ -85,23 +85,59 @@ def test_kubectl_wait_get_and_describe_tell_a_newcomer_what_runs_and_why(space: 
     assert "chat" in space.kubectl("get", "firsttoken")
 
 
-def test_S2_S28_ready_only_when_every_part_of_the_current_revision_is(space: Space) -> None:
-    """Ready must never be True while a Deployment of the current revision, or Envoy, is incomplete."""
-    space.apply(inference_service("parts"))
-    incomplete_while_ready = []
+def test_S2_S14_S28_ready_only_when_every_part_of_the_current_revision_is(space: Space) -> None:
+    """From the first apply on and over an edit: never Ready while a part of the revision asked for is incomplete."""
+    wrong: list[str] = []
 
-    def done() -> bool:
+    def ready_and_right() -> bool:
         service = space.service("parts")
         ready = condition(service, "Ready")
-        if ready is None or ready["status"] != "True":
+        if ready is None or ready["status"] != "True" or not observed(service):
             return False
-        for key, obj in space.children("parts").items():
-            if key.startswith("Deployment/") and obj["status"].get("readyReplicas", 0) < obj["spec"]["replicas"]:
-                incomplete_while_ready.append(key)
+        desired = service["status"]["revision"]["desired"]
+        found = space.children("parts")
+        parts = [o for k, o in found.items() if k.startswith((f"Deployment/{desired}", "Deployment/parts-gateway"))]
+        wrong.extend(
+            o["metadata"]["name"] for o in parts if o["status"].get("readyReplicas", 0) < o["spec"]["replicas"]
+        )
+        wrong.extend([] if len(parts) == 3 else [f"{len(parts)} Deployments"])
+        wrong.extend([] if desired in found["ConfigMap/parts-gateway-routes"]["data"]["routes.json"] else ["no route"])
         return True
 
-    space.wait("parts to be ready", done)
-    assert incomplete_while_ready == []
+    for longest in (4096, 8192, 6144):
+        space.apply(inference_service("parts", model={"maxModelLength": longest}))
+        space.wait(f"parts to be ready with {longest} tokens", ready_and_right)
+    assert wrong == []
+
+
+def test_S28_a_route_counts_only_when_a_gateway_has_accepted_it(space: Space) -> None:
+    space.apply(inference_service("routed", routing={"gateway": {"name": "public"}, "hostnames": ["kb.example.com"]}))
+    space.wait_condition("routed", "Ready", "False", "WaitingForRoute")
+    answer_as_gateway(space, "routed", "False", "NotAllowedByListeners")
+    refused = space.wait_condition("routed", "Ready", "False", "RouteNotAccepted")
+    assert "NotAllowedByListeners" in condition(refused, "Ready")["message"]  # type: ignore[index]
+    assert condition(refused, "Available")["status"] == "True", "inside the cluster it serves"  # type: ignore[index]
+    answer_as_gateway(space, "routed", "True", "Accepted")
+    space.wait_ready("routed")
+    space.kubectl("delete", "httproute", "routed", "--wait=false")
+    space.wait_condition("routed", "Ready", "False", "WaitingForRoute")
+    space.apply(inference_service("routed"))
+    space.wait_ready("routed")
+    assert space.get("HTTPRoute", "routed", "gateway.networking.k8s.io/v1") is None
+
+
+def answer_as_gateway(space: Space, route: str, status: str, reason: str) -> None:
+    """What a Gateway's controller writes; none runs here."""
+    stamp = "2026-01-01T00:00:00Z"
+    answer = {
+        "type": "Accepted",
+        "status": status,
+        "reason": reason,
+        "message": "said the test",
+        "lastTransitionTime": stamp,
+    }
+    parent = {"parentRef": {"name": "public"}, "controllerName": "example.com/test", "conditions": [answer]}
+    space.patch(f"httproute/{route}", {"status": {"parents": [parent]}}, "--subresource=status")
 
 
 def test_S1_ready_follows_a_child_that_breaks_and_heals(space: Space) -> None:
@@ -113,7 +149,8 @@ def test_S1_ready_follows_a_child_that_breaks_and_heals(space: Space) -> None:
     try:
         space.cluster.kubectl("cordon", *nodes)
         space.kubectl("delete", "pod", pods[0])
-        broken = space.wait_condition("heals", "Ready", "False")
+        broken = space.wait_condition("heals", "Ready", "False", "Unschedulable")
+        assert "unschedulable" in condition(broken, "Ready")["message"]  # type: ignore[index]
         assert condition(broken, "Available")["status"] == "True", "one of two replicas still serves (S16)"  # type: ignore[index]
     finally:
         space.cluster.kubectl("uncordon", *nodes)

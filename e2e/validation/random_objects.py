@@ -15,7 +15,8 @@ TEXTS = (
     "hf://org/name", "s3://bucket/x", "pvc://claim/path", "oci://r/i:t", "ftp://x", "nvidia-a100-40gb",
     "A B", "é€😀", "a\nb",
     "\x7f", "\\ \"q\"", "<tag>&", "x" * 70, "/data", "/etc/x", "../x", "a/../b",
-    "firsttoken-x", "HF_TOKEN", "VLLM_PORT", "A", "MY_TOKEN",
+    "firsttoken-x", "HF_TOKEN", "VLLM_PORT", "LD_PRELOAD", "A", "MY_TOKEN",
+    "IMPLICIT_TOKEN", "true", "1e3", "9999999999999d",
     "0 6 1 * *", "@monthly", "0 6 * * FRI-MON", "* * * * MON-FRI",
     "*/5 1-3,7 * JAN-MAR *", "9-5 * * * *", "UTC", "Europe/Berlin", "+1",
     "40Gi", "500m", "0.5", "64GB", "9.0", "nvidia.com/gpu", "cpu", "memory",
@@ -24,7 +25,8 @@ TEXTS = (
     "*.example.com", "kb.example.com",
 )  # fmt: skip
 KEYS = (
-    "a", "cpu", "memory", "nvidia.com/gpu", "seed", "tp", "model", "max-num-seqs", "max_num_seqs", "--x", "gpu-mem",
+    "a", "cpu", "memory", "nvidia.com/gpu", "seed", "dtype", "tp", "model", "max-num-seqs", "max_num_seqs", "--x",
+    "gpu-mem", "block-size",
     "no-enable-prefix-caching", "app.kubernetes.io/name", "firsttoken.dev/x", "team", "a b", "X", "k" * 320,
 )  # fmt: skip
 NUMBERS = (-1, 0, 1, 2, 16, 50, 64, 95, 100, 128, 512, 4096, 2**31, 0.5, 0.05, 1.5, -0.25, 1e7, 2.5e-5)

@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 async def _run(args: argparse.Namespace) -> int:
     images = Images(engine=args.engine_image, router=args.router_image, envoy=args.envoy_image)
     kubeconfig = args.kubeconfig or os.environ.get("KUBECONFIG")
-    state = State(images=images, kubeconfig=kubeconfig, workers=args.workers)
+    state = State(images=images, kubeconfig=kubeconfig, namespaces=args.namespace, workers=args.workers)
 
     async def work() -> None:
         await kopf.operator(

@@ -1,6 +1,7 @@
 """act: a decision carried out. Every step can be repeated, so a crash between two of them loses nothing."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -9,14 +10,19 @@ from firsttoken.manifests.names import DOMAIN
 from firsttoken.reconcile import Decision, Event, Observation, Sync
 from firsttoken.reconcile.objects import Ref, ref
 from firsttoken_operator.cluster import Cluster, ClusterError
-from firsttoken_operator.kinds import EVENT, POD
+from firsttoken_operator.kinds import EVENT, POD, REVISION, SERVICE
+
+log = logging.getLogger("firsttoken")
 
 COMPONENT = "firsttoken-operator"
 SYNC_ANNOTATION = f"{DOMAIN}/sync"
 
 
 async def apply_objects(cluster: Cluster, objects: Iterable[Mapping[str, Any]]) -> dict[Ref, str]:
-    """Apply in order; what the API server refuses for good is returned, everything else raises ClusterError."""
+    """Apply in order; what the API server refuses for good is returned, everything else raises ClusterError.
+
+    A refused record ends it: nothing of a revision is made that no record tells of.
+    """
     rejected = {}
     for obj in objects:
         try:
@@ -25,6 +31,8 @@ async def apply_objects(cluster: Cluster, objects: Iterable[Mapping[str, Any]]) 
             if not error.is_refusal:
                 raise
             rejected[ref(obj)] = error.message
+            if obj["kind"] == REVISION.kind:
+                break
     return rejected
 
 
@@ -42,25 +50,54 @@ async def sync_pods(cluster: Cluster, namespace: str, syncs: Iterable[Sync]) -> 
 
 
 async def finish(cluster: Cluster, observation: Observation, decision: Decision) -> None:
-    """Status, events, deletions: after the objects, so that the status never claims what was not done."""
+    """Events, status, deletions: after the objects, so that the status never claims what was not done.
+
+    Events come before the status: after a crash between them they are told once more, and counted, not lost.
+    """
     service = observation.service
-    if decision.status is not None:
-        await cluster.apply(_status(service, decision.status), subresource="status")
     for event in decision.events:
-        await _tell(cluster, service, event, observation.now)
+        await _tell_if_possible(cluster, service, event, observation.now)
+    if decision.status is not None:
+        await write_status(cluster, service, decision.status)
     for obj in decision.delete:
         await cluster.delete(obj)
 
 
-def _status(service: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+async def write_status(cluster: Cluster, service: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    """Make the status what `status` says, also where somebody else set a field of it (server-side apply could not).
+
+    The resourceVersion makes the write fail (409, tried again) if anything changed since it was observed.
+    """
     meta = service["metadata"]
-    # The uid makes the write fail if the service was deleted and made anew in between.
-    return {
-        "apiVersion": service["apiVersion"],
-        "kind": service["kind"],
-        "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
-        "status": dict(status),
+    observed = service.get("status")
+    patch = {
+        "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+        "status": merge_patch(observed if isinstance(observed, Mapping) else {}, status),
     }
+    await cluster.merge(SERVICE, meta["name"], meta["namespace"], patch, subresource="status")
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch (RFC 7396) that turns `old` into `new`; lists are replaced as a whole."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if below := merge_patch(before, value):
+                patch[key] = below
+        elif before != value:
+            patch[key] = value
+    return patch
+
+
+async def _tell_if_possible(cluster: Cluster, service: Mapping[str, Any], event: Event, now: datetime) -> None:
+    """Events are a courtesy: where they are forbidden or refused, the rest goes on."""
+    try:
+        await _tell(cluster, service, event, now)
+    except ClusterError as error:
+        if not (error.is_refusal or error.is_terminating):
+            raise
+        log.warning("event %s not posted: %s", event.reason, error)
 
 
 async def _tell(cluster: Cluster, service: Mapping[str, Any], event: Event, now: datetime) -> None:

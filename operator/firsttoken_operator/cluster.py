@@ -26,8 +26,11 @@ class ClusterError(Exception):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether trying the same again would be refused again: a bad object or a missing permission."""
-        return self.status in (400, 403, 404, 405, 413, 415, 422) and not self.is_terminating
+        """Whether trying the same again would be refused again: a bad object, a missing permission, a webhook that is
+        down or says no. The status tells it; a slow retry goes on.
+        """
+        webhook = self.status >= 500 and "failed calling webhook" in self.message
+        return webhook or (self.status in (400, 403, 404, 405, 413, 415, 422) and not self.is_terminating)
 
     @property
     def is_terminating(self) -> bool:
@@ -105,13 +108,16 @@ class Cluster:
             "put", kind, name=meta["name"], namespace=meta.get("namespace"), body=dict(obj), field_manager=FIELD_MANAGER
         )
 
-    async def merge(self, kind: Kind, name: str, namespace: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+    async def merge(
+        self, kind: Kind, name: str, namespace: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> dict[str, Any]:
         """A merge patch."""
         return await self._request(
             "patch",
             kind,
             name=name,
             namespace=namespace,
+            subresource=subresource,
             body=dict(patch),
             content_type="application/merge-patch+json",
             field_manager=FIELD_MANAGER,
@@ -169,7 +175,7 @@ def _cluster_error(error: DynamicApiError | ApiException) -> ClusterError:
     try:
         body = json.loads(error.body)
         reason, message = body.get("reason", error.reason), body.get("message", "")
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         reason, message = error.reason, str(error.body or "")[:500]
     retry_after = (error.headers or {}).get("Retry-After")
     seconds = float(retry_after) if retry_after and retry_after.isdigit() else None

@@ -9,8 +9,8 @@ from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import ROLE_LABEL, SERVICE_LABEL
 from firsttoken.reconcile import Observation
 from firsttoken.reconcile.objects import Ref, is_owned, label, progress, ref
-from firsttoken_operator.cluster import Cluster
-from firsttoken_operator.kinds import CHILDREN, HTTP_ROUTE, POD, PROFILE, REVISION, SERVICE, kind_of
+from firsttoken_operator.cluster import Cluster, ClusterError
+from firsttoken_operator.kinds import CHILDREN, HTTP_ROUTE, POD, PROFILE, REVISION, SERVICE, Kind, kind_of
 
 Key = tuple[str, str]  # namespace, name
 
@@ -24,7 +24,7 @@ async def gather(cluster: Cluster, key: Key, images: Images) -> Observation | No
     selector = f"{SERVICE_LABEL}={name}"
     listed = await asyncio.gather(
         cluster.list(REVISION, namespace, selector),
-        *(cluster.list(kind, namespace, selector) for kind in CHILDREN),
+        *(_children(cluster, kind, namespace, selector) for kind in CHILDREN),
     )
     children = [obj for items in listed[1:] for obj in items or ()]
     return Observation(
@@ -37,6 +37,16 @@ async def gather(cluster: Cluster, key: Key, images: Images) -> Observation | No
         gateway_api=listed[1 + CHILDREN.index(HTTP_ROUTE)] is not None,
         images=images,
     )
+
+
+async def _children(cluster: Cluster, kind: Kind, namespace: str, selector: str) -> list[dict[str, Any]] | None:
+    """Children of one kind; None if the cluster doesn't know it, or it is the optional one and forbidden."""
+    try:
+        return await cluster.list(kind, namespace, selector)
+    except ClusterError as error:
+        if kind == HTTP_ROUTE and error.status == 403:
+            return None
+        raise
 
 
 async def _pods(
@@ -67,9 +77,9 @@ async def look_up_unseen(
 
     Server-side apply would take over an object of the same name; nobody wants that.
     """
-    seen = {ref(o) for o in (*observation.children, *observation.revisions)}
-    unseen = [o for o in wanted if ref(o) not in seen]
     namespace, uid = observation.service["metadata"]["namespace"], observation.service["metadata"]["uid"]
+    seen = {ref(o) for o in (*observation.children, *observation.revisions) if is_owned(o, uid)}
+    unseen = [o for o in wanted if ref(o) not in seen]
     found = await asyncio.gather(
         *(cluster.get(kind_of(o["apiVersion"], o["kind"]), o["metadata"]["name"], namespace) for o in unseen)
     )

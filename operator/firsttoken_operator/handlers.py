@@ -15,7 +15,7 @@ import kopf
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import SERVICE_LABEL
 from firsttoken_operator import metrics
-from firsttoken_operator.cluster import connect
+from firsttoken_operator.cluster import Cluster, ClusterError, connect
 from firsttoken_operator.gather import Key
 from firsttoken_operator.kinds import CHILDREN, PROFILE, REVISION, SERVICE
 from firsttoken_operator.reconciler import Reconciler
@@ -24,12 +24,16 @@ from firsttoken_operator.workqueue import Workqueue
 log = logging.getLogger("firsttoken")
 
 
+SWEEP_SECONDS = 300.0
+
+
 @dataclass
 class State:
     """What the handlers of one operator process share."""
 
     images: Images
     kubeconfig: str | None = None
+    namespaces: list[str] = field(default_factory=list)  # none: all
     workers: int = 8
     queue: Workqueue[Key] = field(default_factory=Workqueue)
     profiles_of: dict[Key, frozenset[str]] = field(default_factory=dict)  # known services -> profiles they name
@@ -64,8 +68,22 @@ def _startup(state: State) -> Any:
         metrics.SERVICES.set_function(lambda: len(state.profiles_of))
         reconciler = Reconciler(cluster, state.queue, state.images)
         state.tasks += [asyncio.create_task(state.queue.work(reconciler.handle)) for _ in range(state.workers)]
+        state.tasks.append(asyncio.create_task(_sweep(state, cluster)))
 
     return start
+
+
+async def _sweep(state: State, cluster: Cluster) -> None:
+    """Find what no watch told of: after an etcd restore versions run backwards, and watches are deaf for a while."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        namespaces: list[str | None] = [*state.namespaces] or [None]
+        for namespace in namespaces:
+            try:
+                for service in await cluster.list(SERVICE, namespace) or ():
+                    state.queue.add((service["metadata"]["namespace"], service["metadata"]["name"]))
+            except (ClusterError, OSError, TimeoutError) as error:
+                log.warning("looking for services nobody told of failed: %s", error)
 
 
 def _login(**kwargs: Any) -> Any:

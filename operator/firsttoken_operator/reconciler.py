@@ -3,19 +3,27 @@
 import logging
 import random
 import time
+from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from firsttoken.manifests.images import Images
-from firsttoken.reconcile import decide
+from firsttoken.reconcile import Decision, Event, Observation, decide
+from firsttoken.reconcile.failure import failed_status
+from firsttoken.reconcile.objects import ref
 from firsttoken_operator import metrics
-from firsttoken_operator.act import apply_objects, finish, sync_pods
+from firsttoken_operator.act import apply_objects, finish, sync_pods, write_status
 from firsttoken_operator.cluster import Cluster, ClusterError
+from firsttoken_operator.contest import Contest, managers
 from firsttoken_operator.gather import Key, gather, look_up_unseen
+from firsttoken_operator.kinds import REVISION, SERVICE
 from firsttoken_operator.workqueue import Workqueue
 
 log = logging.getLogger("firsttoken")
 
 RESYNC_SECONDS = 600.0  # a look without any event, against whatever no watch tells of
+REJECTED_SECONDS = 60.0  # what the API server refused is tried again this often
+_FAILURES_TO_TELL = 3  # a blip is nothing to put into the status
 
 
 class Reconciler:
@@ -23,6 +31,8 @@ class Reconciler:
 
     def __init__(self, cluster: Cluster, queue: Workqueue[Key], images: Images) -> None:
         self._cluster, self._queue, self._images = cluster, queue, images
+        self._contest = Contest()
+        self._failures: Counter[Key] = Counter()
 
     async def handle(self, key: Key) -> None:
         """One reconcile of one service. Never raises: failures are logged, counted and retried ever more slowly."""
@@ -35,15 +45,18 @@ class Reconciler:
             result = "refused" if error.is_refusal else "retry"
             pause = self._queue.retry(key, error.retry_after or 0.0)
             log.warning("%s/%s: %s; again in %.1f s", *key, error, pause)
+            await self._failed(key, "ApiServerRefuses", str(error))
         except (OSError, TimeoutError) as error:
             result = "unreachable"
             pause = self._queue.retry(key)
             log.warning("%s/%s: API server not reached: %r; again in %.1f s", *key, error, pause)
-        except Exception:  # a defect of ours must not stop the other services
+        except Exception as error:  # a defect of ours must not stop the other services
             pause = self._queue.retry(key)
             log.exception("%s/%s: unexpected; again in %.1f s", *key, pause)
+            await self._failed(key, "InternalError", f"the operator failed on this service: {error!r}; see its log")
         else:
             self._queue.succeeded(key)
+            self._failures.pop(key, None)
             if again is not None:
                 self._queue.add_after(key, again)
         finally:
@@ -56,22 +69,61 @@ class Reconciler:
         if observation is None:
             self._queue.forget(key)
             return None
-        decision = decide(observation)
-        foreign, ours = await look_up_unseen(self._cluster, observation, decision.apply)
-        if foreign or ours:
-            observation = replace(observation, foreign=foreign, children=(*observation.children, *ours))
-            decision = decide(observation)
-        if decision.apply:
-            log.info(
-                "%s/%s: applying %s", *key, ", ".join(f"{o['kind']}/{o['metadata']['name']}" for o in decision.apply)
-            )
-        rejected = await apply_objects(self._cluster, decision.apply)
+        observation, decision = await self._decide(observation)
+        apply, later, wait = self._contest.split(observation.service["metadata"]["uid"], decision.apply)
+        decision = replace(decision, apply=apply, events=(*decision.events, *self._contested(observation, later)))
+        if apply:
+            log.info("%s/%s: applying %s", *key, ", ".join(str(ref(o)) for o in apply))
+        rejected = await apply_objects(self._cluster, apply)
         await sync_pods(self._cluster, key[0], decision.sync)
         if rejected:
             decision = decide(replace(observation, rejected=rejected))
         await finish(self._cluster, observation, decision)
         metrics.count_writes(decision)
-        if rejected:
-            return 60.0
         resync = RESYNC_SECONDS * (0.9 + 0.2 * random.random())  # noqa: S311 - jitter, not a secret
-        return min(resync, decision.requeue_after if decision.requeue_after is not None else resync)
+        if rejected:
+            return REJECTED_SECONDS
+        return min(t for t in (resync, wait, decision.requeue_after) if t is not None)
+
+    async def _decide(self, observation: Observation) -> tuple[Observation, Decision]:
+        """Decide, look up names that would be taken for the first time, and decide again if they exist."""
+        decision = decide(observation)
+        foreign, ours = await look_up_unseen(self._cluster, observation, decision.apply)
+        if not foreign and not ours:
+            return observation, decision
+        children = tuple(o for o in ours if o["kind"] != REVISION.kind)
+        records = tuple(o for o in ours if o["kind"] == REVISION.kind)
+        observation = replace(
+            observation,
+            foreign=foreign,
+            children=(*observation.children, *children),
+            revisions=(*observation.revisions, *records),
+        )
+        return observation, decide(observation)
+
+    def _contested(self, observation: Observation, later: tuple[dict[str, object], ...]) -> tuple[Event, ...]:
+        """One event for each object that somebody else has now changed too often."""
+        uid = observation.service["metadata"]["uid"]
+        seen = {ref(o): o for o in observation.children}
+        return tuple(
+            Event(
+                "Warning",
+                "Contested",
+                f"{ref(o)} keeps being changed by {managers(seen.get(ref(o)))}; put right rarely",
+            )
+            for o in later
+            if self._contest.is_new(uid, o)
+        )
+
+    async def _failed(self, key: Key, reason: str, message: str) -> None:
+        """Say in the status what is in the way, if that works and it isn't just a blip."""
+        self._failures[key] += 1
+        if self._failures[key] < _FAILURES_TO_TELL:
+            return
+        try:
+            service = await self._cluster.get(SERVICE, key[1], key[0])
+            status = failed_status(service, reason, message, datetime.now(UTC)) if service is not None else None
+            if service is not None and status is not None:
+                await write_status(self._cluster, service, status)
+        except (ClusterError, OSError, TimeoutError) as error:
+            log.warning("%s/%s: the failure can't be told in the status: %s", *key, error)

@@ -11,6 +11,7 @@ from firsttoken.api import crd
 from firsttoken.api.base import ApiModel, Rule, Rules
 from firsttoken.api.schema import VALIDATIONS, Schema, structural, with_defaults
 from firsttoken.api.validation import schemas
+from firsttoken_operator import generate
 
 CRDS = Path(__file__).parents[2] / "crds"
 KINDS = [kind.name for kind in crd.KINDS]
@@ -40,12 +41,28 @@ def test_the_files_are_what_the_models_give() -> None:
     assert stored == crd.files(), "run `make crds` and read the difference"
 
 
-def test_writing_them_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    crd.main(tmp_path / "a")
-    crd.main(tmp_path / "b")
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
-        assert b"&id" not in file.read_bytes(), "anchors"
+def test_making_them_twice_gives_the_same_text_without_anchors() -> None:
+    first, second = crd.files(), crd.files()
+    assert first == second
+    assert not any("&id" in text for text in first.values())
+
+
+@pytest.mark.parametrize(
+    ("what", "place"), [("crds", "crds"), ("validation", "docs/validation.md"), ("cli", "docs/cli.md")]
+)
+def test_generate_writes_what_is_checked_in(what: str, place: str, tmp_path: Path) -> None:
+    stored, made = CRDS.parent / place, tmp_path / "new" / place
+    generate.main([what, str(made)])
+    for file in [stored] if stored.is_file() else stored.glob("*.yaml"):
+        assert (made if stored.is_file() else made / file.name).read_bytes() == file.read_bytes()
+
+
+def test_a_revision_that_drains_is_merged_by_name() -> None:
+    revision = schemas()["InferenceService"]["properties"]["status"]["properties"]["revision"]
+    draining = revision["properties"]["draining"]
+    assert draining["x-kubernetes-list-map-keys"] == ["name"]
+    assert draining["items"]["required"] == ["name", "since"]
+    assert draining["items"]["properties"]["since"]["format"] == "date-time"
 
 
 def test_every_property_has_a_description() -> None:

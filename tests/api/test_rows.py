@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from api.rows import rejected_yaml
 from api.test_crds import walk
 from firsttoken.api.example import BASES, Example
 from firsttoken.api.schema import VALIDATIONS
 from firsttoken.api.validation import check_object, schemas, validate
 from firsttoken.api.validation_docs import text
-from firsttoken.api.validation_examples import EXAMPLES, merge, rejected, rejected_yaml
+from firsttoken.api.validation_examples import EXAMPLES, merge, rejected
 
 PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
 REFUSED = [e for e in EXAMPLES if not e.change]

@@ -1,23 +1,19 @@
 """Rules beside the code that relies on them, and rules whose edges are easy to get wrong."""
 
 import math
-from pathlib import Path
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttoken.api import cel_rules
-from firsttoken.api.base import DURATION_PATTERN, matches
+from firsttoken.api.base import matches
 from firsttoken.api.documents import read
-from firsttoken.api.engine import OWNED_ENGINE_ARGS, OWNED_SHORT_ARGS
 from firsttoken.api.example import BASES, field
 from firsttoken.api.go_text import number, quoted
 from firsttoken.api.kubernetes import QUANTITY_PATTERN
-from firsttoken.api.pod_template import OWNED_ENV, OWNED_MOUNTS
-from firsttoken.api.quantities import duration_seconds, quantity
+from firsttoken.api.quantities import DURATION_PATTERN, duration_seconds, quantity
 from firsttoken.api.validation import check_object
 from firsttoken.api.validation_examples import merge
 
@@ -45,38 +41,47 @@ def test_a_quantity_that_the_api_takes_is_one_that_we_parse(text: str) -> None:
     assert quantity(text) >= 0
 
 
-@pytest.mark.parametrize("name", OWNED_ENGINE_ARGS)
-@pytest.mark.parametrize("form", ["{}", "no-{}"])
-def test_a_flag_of_the_operator_is_refused_in_every_form(name: str, form: str) -> None:
-    for key in (form.format(name), form.format(name)[:-1]):
-        (message,) = verdict("spec.engine.extraArgs", f"{{{key}: ''}}")
-        assert f"extraArgs sets {key}, a flag the operator owns" in message
+@pytest.mark.parametrize("unit", ["ms", "s", "m", "h", "d"])
+def test_the_longest_duration_stays_inside_the_calendar(unit: str) -> None:
+    part = ("9999" if unit == "d" else "999999") + unit
+    text = part * (32 // len(part))
+    assert cel_rules.run(matches(DURATION_PATTERN), text) is True
+    assert datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=duration_seconds(text)) < datetime(
+        2600, 1, 1, tzinfo=UTC
+    )
 
 
-@pytest.mark.parametrize("name", OWNED_SHORT_ARGS)
-def test_a_short_form_is_refused(name: str) -> None:
-    assert "a flag the operator owns" in verdict("spec.engine.extraArgs", f"{{{name}: '1'}}")[0]
+@pytest.mark.parametrize("text", ["9999999999999d", "10000d", "1000000s", "1.1234567s", "1m" * 17, "1s\n", ""])
+def test_a_number_without_bound_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="at most 6 digits"):
+        duration_seconds(text)
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["seed", "max-logprobs", "scheduling-policy", "model-impl", "code-revision", "compilation-config", "chat-template",
-     "enable-auto-tool-choice", "tool-call-parser", "reasoning-parser", "tokenizer", "dtype", "enforce-eager",
-     "limit-mm-per-prompt", "speculative-config", "max-num-partial-prefills", "stream-interval", "hf-overrides"],
+    ("text", "number"),
+    [("1E", 10**18), ("1e3", 1000), ("1E3", 1000), ("1.5e3", 1500), ("5e-1", 0.5), ("+2", 2), ("-1", -1), (".5", 0.5),
+     ("5.", 5), ("2Ei", 2**61), ("100u", 1e-4)],
 )  # fmt: skip
-def test_flags_that_people_need_are_let_through(name: str) -> None:
-    assert verdict("spec.engine.extraArgs", f"{{{name}: '1'}}") == []
+def test_quantities_as_kubernetes_writes_them(text: str, number: float) -> None:
+    assert math.isclose(quantity(text), number)
 
 
-@pytest.mark.parametrize("name", [*OWNED_ENV, "FIRSTTOKEN_ROLE", "VLLM_NIXL_SIDE_CHANNEL_PORT"])
-def test_a_variable_of_the_operator_is_refused(name: str) -> None:
-    found = verdict("spec.podTemplate.engine.env", f"[{{name: {name}, value: ''}}]")
-    assert any(f"env sets {name}, a variable the operator owns" in message for message in found)
+@pytest.mark.parametrize("text", ["", "E", "e3", "1e", "1e3Ki", "1e999999999", "1 Gi", "1GB", "--1", "1e3\n"])
+def test_what_is_no_quantity(text: str) -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        quantity(text)
 
 
-@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "VLLM_LOGGING_LEVEL", "NCCL_DEBUG", "OMP_NUM_THREADS"])
-def test_variables_that_people_need_are_let_through(name: str) -> None:
-    assert verdict("spec.podTemplate.engine.env", f"[{{name: {name}, value: 'x'}}]") == []
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("spec.engine.pins.attentionBackend", v) for v in ("FLASH_ATTN_MLA", "FLASHINFER_MLA", "CUTLASS_MLA")]
+    + [("spec.engine.pins.kvCacheDtype", v) for v in ("nvfp4", "int8_per_token_head", "int4_per_token_head")]
+    + [("spec.model.quantization", v) for v in ("modelopt", "mxfp4")]
+    + [("spec.rollout.analysis", "{onInconclusive: Rollback, deadline: 24h}")]
+    + [("spec.podTemplate.engine.resources.limits", v) for v in ("{memory: 1e9}", "{memory: '1E3'}", "{memory: 1E}")],
+)
+def test_values_that_are_let_through(path: str, value: str) -> None:
+    assert verdict(path, value) == []
 
 
 @pytest.mark.parametrize(
@@ -174,28 +179,6 @@ def test_functions_of_kubernetes() -> None:
     assert cel_rules.run("[1, 2, 2].isSorted() && ![2, 1].isSorted() && [].isSorted()", None) is True
     assert cel_rules.run("[1, 2].sum() + [3, 1].max()", None) == 6
     assert cel_rules.run("quantity('1Gi').compareTo(quantity('1024Mi'))", None) == 0
-
-
-GOLDEN = Path(__file__).parents[1] / "manifests" / "golden"
-
-
-def engines(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(pod, engine container) of the Deployments of a golden file."""
-    documents = [d for d in yaml.safe_load_all((GOLDEN / name).read_text(encoding="utf-8")) if d]
-    pods = [d["spec"]["template"]["spec"] for d in documents if d["kind"] == "Deployment"]
-    return [(pod, c) for pod in pods for c in pod["containers"] if c["name"] == "engine"]
-
-
-@pytest.mark.parametrize("name", ["colocated.yaml", "disaggregated.yaml"])
-def test_what_the_operator_renders_is_what_a_user_may_not_set(name: str) -> None:
-    found = engines(name)
-    assert found
-    for pod, container in found:
-        flags = {arg.removeprefix("--").partition("=")[0] for arg in container["args"] if arg.startswith("--")}
-        assert {flag.removeprefix("no-") for flag in flags} <= set(OWNED_ENGINE_ARGS)
-        for mount in container["volumeMounts"]:
-            assert any(f"{mount['mountPath']}/".startswith(f"{own.rstrip('/')}/") for own in OWNED_MOUNTS[1:]), mount
-        assert all(volume["name"].startswith("firsttoken-") for volume in pod["volumes"])
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from api.rows import rejected_yaml
 from firsttoken.api.example import BASES
 from firsttoken.api.validation import check_object, validate
-from firsttoken.api.validation_examples import EXAMPLES, rejected_yaml
+from firsttoken.api.validation_examples import EXAMPLES
 
 SERVICE = BASES["InferenceService"]
 
@@ -66,6 +67,33 @@ def test_a_wrong_kind_is_told_with_what_was_meant(old: str, new: str, path: str,
     assert words in message
 
 
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("a: [", 1),
+        ("- .inf", 1),
+        ("{<<: 1}", 1),
+        ("[{<<: 1}, {<<: 1}]", 1),
+        ("{[a]: 1, [b]: 2}", 1),
+        ("x: 1\nx: 2\n", 1),
+        ("apiVersion: firsttoken.dev/v1alpha1\nkind: .inf\n", 1),
+        ("apiVersion: v1\napiVersion: v1\nkind: Secret\n", 1),
+        (SERVICE.replace("name: kb-assistant", "name: .nan"), 1),
+        (SERVICE.replace("type: nvidia-a100-40gb", "type: .inf"), 1),
+        (SERVICE.replace("type: nvidia-a100-40gb", "maxCount: .inf"), 2),
+    ],
+)
+def test_a_yaml_error_is_told_once_and_not_with_what_follows_from_it(text: str, faults: int) -> None:
+    assert len(messages(text)) == faults, messages(text)
+
+
+def test_a_text_about_something_else_is_told_apart_by_a_flag() -> None:
+    assert [f.nothing_of_ours for f in validate("# only a comment\n").faults] == [True]
+    assert [f.nothing_of_ours for f in validate("apiVersion: v1\nkind: Secret\n").faults] == [True]
+    assert not any(f.nothing_of_ours for f in validate("a: [\n").faults)
+    assert not any(f.nothing_of_ours for f in validate(SERVICE.replace("type:", "typ:")).faults)
+
+
 def test_other_kinds_are_left_aside_with_a_note() -> None:
     result = validate("apiVersion: v1\nkind: Secret\nmetadata: {name: hf-token}\n---\n" + SERVICE)
     assert result.faults == ()
@@ -87,6 +115,9 @@ def test_a_service_of_another_project_is_not_taken_for_ours() -> None:
         ("{name: Kb}", "metadata.name", "a lowercase RFC 1123 subdomain must consist of"),
         ("{name: 5}", "metadata.name", "a name is text"),
         ("{name: kb, lables: {a: b}}", "metadata.lables", 'unknown field "metadata.lables"'),
+        ("{name: kb, namespace: []}", "metadata.namespace", "metadata.namespace is text"),
+        ("{name: kb, namespace: 7}", "metadata.namespace", "put it in quotes"),
+        ("{generateName: true}", "metadata.generateName", "metadata.generateName is text"),
         ("{name: kb, labels: {a: 1}}", "metadata.labels.a", "put the value in quotes"),
         ("{name: kb, labels: [a]}", "metadata.labels", "must be a map"),
         ("kb", "metadata", "must be a map"),

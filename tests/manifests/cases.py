@@ -56,8 +56,11 @@ def role(name: str = "serve", **changes: Any) -> RolePlan:
             "enable-chunked-prefill": "",
             "enable-prefix-caching": "",
             "gpu-memory-utilization": "0.92",
+            "max-model-len": "8192",
             "max-num-batched-tokens": "512",
             "max-num-seqs": "64",
+            "pipeline-parallel-size": str(changes.get("pipeline_parallel", 1)),
+            "tensor-parallel-size": str(changes.get("tensor_parallel", 1)),
         },
     }
     return RolePlan(**{**values, **changes})
@@ -86,7 +89,7 @@ def transfer_role(name: str, lease: int | None = None, **changes: Any) -> RolePl
     }
     if lease is not None:
         config["kv_connector_extra_config"] = {"kv_lease_duration": lease}
-    args = {**role().engine_args, "kv-transfer-config": json.dumps(config, sort_keys=True)}
+    args = {**role(name, **changes).engine_args, "kv-transfer-config": json.dumps(config, sort_keys=True)}
     return role(name, engine_args=args, **changes)
 
 
@@ -97,8 +100,14 @@ def disaggregated() -> Plan:
 
 def cpu_plan() -> Plan:
     """One replica on a machine without a GPU."""
-    args = {"dtype": "float32", "enforce-eager": ""}
+    sizes = {"max-model-len": "8192", "pipeline-parallel-size": "1", "tensor-parallel-size": "1"}
+    args = {"dtype": "float32", "enforce-eager": "", **sizes}
     return plan(role(accelerator="cpu", replicas=1, engine_args=args, environment={"VLLM_CPU_KVCACHE_SPACE": "17"}))
+
+
+def quantised_plan(kind: str) -> Plan:
+    """One replica on weights stored as `kind`."""
+    return plan(role(engine_args={**role().engine_args, "quantization": kind}))
 
 
 POD_TEMPLATE: dict[str, Any] = {

@@ -45,7 +45,7 @@ def free_ports(count: int) -> list[int]:
 class RealEnvoy:
     """A folder with Envoy's configuration, and the process once started."""
 
-    def __init__(self, folder: Path, upstream_ports: Mapping[str, int]) -> None:
+    def __init__(self, folder: Path, upstream_ports: Mapping[str, int | tuple[int, ...]]) -> None:
         self.folder = folder
         self.upstream_ports = upstream_ports
         ports = free_ports(3)
@@ -96,9 +96,16 @@ class RealEnvoy:
         return value.replace(DYNAMIC_DIRECTORY, str(self.dynamic)) if isinstance(value, str) else value
 
     def _cluster(self, cluster: dict[str, Any]) -> dict[str, Any]:
-        address = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
-        assert address["address"].endswith(".apps.svc.cluster.local."), "not a cluster address"
-        address.update(address="127.0.0.1", port_value=self.upstream_ports[cluster["name"]])
+        (locality,) = cluster["load_assignment"]["endpoints"]
+        (endpoint,) = locality["lb_endpoints"]
+        name = endpoint["endpoint"]["address"]["socket_address"]["address"]
+        assert name.endswith(".apps.svc.cluster.local."), "not a cluster address"
+        ports = self.upstream_ports[cluster["name"]]
+        # In a cluster the name has several addresses with one port, here one address with several ports.
+        locality["lb_endpoints"] = [
+            {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}}
+            for port in (ports if isinstance(ports, tuple) else (ports,))
+        ]
         return cluster
 
     def validate(self) -> subprocess.CompletedProcess[str]:

@@ -1,47 +1,23 @@
-"""The rendered configuration in Envoy itself: the split, the stamp, the stream, and what it answers on its own."""
+"""The rendered configuration in Envoy itself: the split, the stamp, the stream, and routers that come and go."""
 
 import http.client
 import json
-import subprocess
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from firsttoken.api.service import InferenceService
+from firsttoken.manifests import names
+from firsttoken.manifests.router import STREAM_SECONDS, router_args
 from manifests import cases
-from manifests.real_envoy import RealEnvoy, free_ports, poll
+from manifests.envoy_case import CANARY, CHAT, HASHED, RANDOM, STABLE, answering_arm
+from manifests.real_envoy import RealEnvoy, poll
 from manifests.upstream import Upstream, upstream
-
-STABLE, CANARY = cases.STABLE, cases.CANARY
-DEAD = replace(STABLE, revision="kb-assistant-dead0000", weight=100)
-RANDOM = cases.service()
-HASHED = cases.service(rollout={"split": {"mode": "HeaderHash", "header": "X-User-Id"}})
-CHAT = "/v1/chat/completions"
-
-
-@pytest.fixture(scope="module")
-def arms() -> Iterator[dict[str, Upstream]]:
-    with upstream(STABLE.revision) as stable, upstream(CANARY.revision) as canary:
-        yield {STABLE.revision: stable, CANARY.revision: canary}
-
-
-@pytest.fixture(scope="module")
-def envoy(tmp_path_factory: pytest.TempPathFactory, arms: dict[str, Upstream]) -> Iterator[RealEnvoy]:
-    ports = {name: arm.port for name, arm in arms.items()}
-    server = RealEnvoy(tmp_path_factory.mktemp("envoy"), {**ports, DEAD.revision: free_ports(1)[0]})
-    server.write(RANDOM, [STABLE, CANARY])
-    with server.running():
-        yield server
-
-
-def _arm(envoy: RealEnvoy, *headers: tuple[str, str]) -> str:
-    status, _, body = envoy.request("POST", CHAT, headers, "{}")
-    assert status == 200, body
-    return str(json.loads(body)["arm"])
 
 
 @pytest.mark.parametrize(
@@ -66,13 +42,13 @@ def test_weights_split_at_random_and_change_without_a_restart(envoy: RealEnvoy) 
     assert envoy.process is not None
     before = envoy.process.pid
     envoy.apply(RANDOM, [STABLE, CANARY])
-    seen = Counter(_arm(envoy) for _ in range(500))
+    seen = Counter(answering_arm(envoy) for _ in range(500))
     assert 20 <= seen[CANARY.revision] <= 80, seen  # 50 expected, standard deviation 6.7
 
     envoy.apply(RANDOM, [replace(STABLE, weight=0), replace(CANARY, weight=100)])
-    assert {_arm(envoy) for _ in range(50)} == {CANARY.revision}
+    assert {answering_arm(envoy) for _ in range(50)} == {CANARY.revision}
     envoy.apply(RANDOM, [replace(STABLE, weight=100), replace(CANARY, weight=0)])
-    assert {_arm(envoy) for _ in range(50)} == {STABLE.revision}
+    assert {answering_arm(envoy) for _ in range(50)} == {STABLE.revision}
     assert envoy.process.pid == before
     assert envoy.process.poll() is None
 
@@ -80,12 +56,12 @@ def test_weights_split_at_random_and_change_without_a_restart(envoy: RealEnvoy) 
 def test_header_hash_keeps_a_user_on_one_side_also_when_the_canary_grows(envoy: RealEnvoy) -> None:
     users = [f"user-{n}" for n in range(100)]
     envoy.apply(HASHED, [STABLE, CANARY])
-    first = {user: _arm(envoy, ("x-user-id", user)) for user in users}
-    assert first == {user: _arm(envoy, ("x-user-id", user)) for user in users}
+    first = {user: answering_arm(envoy, ("x-user-id", user)) for user in users}
+    assert first == {user: answering_arm(envoy, ("x-user-id", user)) for user in users}
     assert set(first.values()) == {STABLE.revision, CANARY.revision}
 
     envoy.apply(HASHED, [replace(STABLE, weight=50), replace(CANARY, weight=50)])
-    second = {user: _arm(envoy, ("x-user-id", user)) for user in users}
+    second = {user: answering_arm(envoy, ("x-user-id", user)) for user in users}
     early = [user for user, arm in first.items() if arm == CANARY.revision]
     assert all(second[user] == CANARY.revision for user in early), "users went back from canary to stable"
     assert len(early) < list(second.values()).count(CANARY.revision)
@@ -146,7 +122,7 @@ def test_stream_of_a_revision_that_leaves_the_gateway_is_finished(envoy: RealEnv
     assert answer.readline() == b"data: 0\n"
     envoy.apply(RANDOM, [replace(STABLE, weight=0), replace(CANARY, weight=100)])
     envoy.apply(RANDOM, [replace(CANARY, weight=100)])
-    assert _arm(envoy) == CANARY.revision
+    assert answering_arm(envoy) == CANARY.revision
     arms[STABLE.revision].gate.release(2)
     assert answer.read() == b"\ndata: 1\n\ndata: 2\n\n"
     connection.close()
@@ -177,75 +153,51 @@ def test_revision_that_comes_and_goes_at_weight_0_costs_no_request(envoy: RealEn
     assert set(answers) == {200}, answers
 
 
-def test_without_backends_clients_get_an_openai_error_and_a_hint_when_to_retry(envoy: RealEnvoy) -> None:
-    envoy.apply(RANDOM, [])
-    status, headers, body = envoy.request("POST", CHAT, body="{}")
-    assert (status, headers["retry-after"], headers["content-type"]) == (503, "5", "application/json")
-    error = json.loads(body)["error"]
-    assert (error["type"], error["code"]) == ("server_error", 503)
-    assert "no revision" in error["message"]
-    assert envoy.request("GET", "/")[0] == 200, "the gateway itself is there"
-    assert envoy.ready()
+def _pair(folder: Path, *upstreams: Upstream) -> RealEnvoy:
+    """Envoy in front of one revision with several pods."""
+    return RealEnvoy(folder, {STABLE.revision: tuple(u.port for u in upstreams)})
 
 
-def test_unreachable_engine_is_an_openai_error_too(envoy: RealEnvoy) -> None:
-    envoy.apply(RANDOM, [DEAD])
-    status, headers, body = envoy.request("POST", CHAT, body="{}")
-    assert (status, headers["retry-after"]) == (503, "5")
-    assert json.loads(body)["error"]["type"] == "server_error"
+def _pods(envoy: RealEnvoy, count: int = 60) -> Counter[str]:
+    """Which pods answer requests of different users for different paths, on connections of their own."""
+    users = [("x-user-id", f"user-{n}") for n in range(count)]
+    return Counter(
+        json.loads(envoy.request("POST", f"/v1/path-{n}", [user], "{}")[2])["arm"] for n, user in enumerate(users)
+    )
 
 
-@pytest.mark.parametrize(
-    "path", ["/metrics", "/add_worker?url=http://evil", "/v1/../workers", "/flush_cache", "/v1", "/v3/x"]
-)
-def test_only_the_api_is_reachable(envoy: RealEnvoy, path: str) -> None:
-    envoy.apply(RANDOM, [replace(STABLE, weight=100)])
-    status, headers, body = envoy.request("POST", path)
-    assert (status, json.loads(body)["error"]["type"]) == (404, "invalid_request_error")
-    assert "retry-after" not in headers
+@pytest.mark.parametrize("service", [RANDOM, HASHED], ids=["random", "hashed"])
+def test_one_router_sees_every_prompt_and_another_takes_over_when_it_is_gone(
+    tmp_path: Path, service: InferenceService
+) -> None:
+    """Each router knows only the prefixes it has seen (M4.3): two at once would halve what the cache finds."""
+    with upstream("one") as one, upstream("two") as two:
+        server = _pair(tmp_path, one, two)
+        server.write(service, [STABLE])
+        with server.running():
+            working = _pods(server)
+            assert len(working) == 1, working
+            gone, left = (one, two) if "one" in working else (two, one)
+            gone.leave()
+            active = f"cluster.{STABLE.revision}.upstream_cx_active: 0"
+            poll("Envoy has seen its connections end", lambda: active in server.stats("upstream_cx_active"))
+            assert set(_pods(server)) == {left.name}, "nothing was sent to the pod that is gone, so nothing is lost"
 
 
-def test_metrics_listener_shows_statistics_per_arm_and_nothing_else_of_the_admin_api(envoy: RealEnvoy) -> None:
-    envoy.apply(RANDOM, [replace(STABLE, weight=100)])
-    _arm(envoy)
-    status, _, page = envoy.request("GET", "/stats/prometheus", port=envoy.metrics_port)
-    assert status == 200
-    assert f'envoy_cluster_upstream_rq_total{{envoy_cluster_name="{STABLE.revision}"}}' in page
-    assert f'envoy_cluster_upstream_rq_time_bucket{{envoy_cluster_name="{STABLE.revision}",le="25"}}' in page
-    assert envoy.request("GET", "/live", port=envoy.metrics_port)[0] == 200
-    for method, path in [("GET", "/config_dump"), ("POST", "/quitquitquit"), ("POST", "/ready")]:
-        assert envoy.request(method, path, port=envoy.metrics_port)[0] == 404
+def test_engines_without_a_router_share_the_requests(tmp_path: Path) -> None:
+    direct = replace(STABLE, service=STABLE.revision, port=names.ENGINE_PORT)
+    with upstream("one") as one, upstream("two") as two:
+        server = _pair(tmp_path, one, two)
+        server.write(RANDOM, [direct])
+        with server.running():
+            assert set(_pods(server)) == {"one", "two"}
 
 
-def test_access_log_has_times_per_arm_and_no_prompt(envoy: RealEnvoy) -> None:
-    envoy.apply(RANDOM, [replace(STABLE, weight=100)])
-    sent = [("x-request-id", "the-one"), ("x-user-id", "somebody")]
-    envoy.request("POST", f"{CHAT}?q=SECRET", sent, '{"prompt": "SECRET"}')
-    poll("the line is logged", lambda: "the-one" in envoy.log.read_text())
-    line = next(line for line in envoy.log.read_text().splitlines() if "the-one" in line)
-    assert "SECRET" not in line
-    assert "somebody" not in line
-    entry = json.loads(line)
-    assert (entry["arm"], entry["status"], entry["path"]) == (STABLE.revision, 200, CHAT)
-    assert all(isinstance(entry[key], int) for key in ("request_ms", "first_byte_ms", "total_ms"))
-
-
-def test_drain_fails_readiness_and_waits_for_the_last_stream(tmp_path, arms: dict[str, Upstream]) -> None:  # type: ignore[no-untyped-def]
-    server = RealEnvoy(tmp_path, {name: arm.port for name, arm in arms.items()})
-    server.write(RANDOM, [replace(STABLE, weight=100)])
-    with server.running():
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
-        connection.request("POST", "/v1/stream", body="{}")
-        answer = connection.getresponse()
-        hook = subprocess.Popen(["bash", tmp_path / "drain.sh", str(server.admin_port), "0", "60"])
-        try:
-            poll("the pod leaves its Service", lambda: not server.ready())
-            assert server.request("GET", "/live", port=server.metrics_port)[0] == 200
-            assert hook.poll() is None, "the hook ended while a response was under way"
-            arms[STABLE.revision].gate.release(3)
-            assert answer.read() == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
-            assert hook.wait(timeout=20) == 0
-        finally:
-            hook.kill()
-            hook.wait()
-            connection.close()
+def test_a_silent_answer_may_take_as_long_as_the_longest_stream(envoy: RealEnvoy) -> None:
+    """A batch request without `stream` sends nothing until its last token."""
+    text = envoy.bootstrap.read_text()
+    assert re.findall(r'"stream_idle_timeout": "(\d+)s"', text) == [str(STREAM_SECONDS)]
+    routes = (envoy.dynamic / "routes.json").read_text()
+    assert set(re.findall(r'"max_stream_duration": "(\d+)s"', routes)) <= {str(STREAM_SECONDS)}
+    args = router_args(RANDOM, STABLE.revision, cases.plan(router=True))
+    assert f"--request-timeout-secs={STREAM_SECONDS}" in args

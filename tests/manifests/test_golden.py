@@ -25,8 +25,8 @@ def _revision(service: InferenceService, plan: Plan) -> Objects:
     return revision_objects(service, REVISION, plan, cases.PROFILES, Images())
 
 
-def _source(**model: Any) -> Objects:
-    deployment, *_ = _revision(cases.service(model=model), cases.plan())
+def _source(plan: Plan | None = None, **model: Any) -> Objects:
+    deployment, *_ = _revision(cases.service(model=model), plan or cases.plan())
     return (deployment,)
 
 
@@ -51,7 +51,9 @@ CASES: dict[str, Callable[[], Objects]] = {
         credentials={"name": "hugging-face"},
         cache={"claimName": "models"},
     ),
-    "source-pvc": lambda: _source(uri="pvc://models/llama/8b", name="llama", trustRemoteCode=True, quantization="awq"),
+    "source-pvc": lambda: _source(
+        cases.quantised_plan("awq"), uri="pvc://models/llama/8b", name="llama", trustRemoteCode=True
+    ),
     "source-oci": lambda: _source(uri="oci://registry.example.com/models/llama:8b"),
     "source-s3": lambda: _source(
         uri="s3://models/llama/8b", credentials={"name": "bucket"}, cache={"sizeLimit": "1024Mi"}

@@ -125,7 +125,7 @@ HOSTILE = {
             {"name": "EMPTY", "value": ""},
         ],
         "resources": {
-            "limits": {"nvidia.com/gpu": "8", "amd.com/gpu": "1", "cpu": "1000m", "rdma/hca": "1"},
+            "limits": {"nvidia.com/gpu": "8", "nvidia.com/hostdev": "2", "cpu": "1000m", "rdma/hca": "1"},
             "claims": [{"name": "gpu"}],
         },
         "volumeMounts": [
@@ -146,7 +146,9 @@ def test_pod_template_adds_but_overrides_nothing_of_ours() -> None:
     assert pod["metadata"]["annotations"] == {**plain["metadata"]["annotations"], "note": "mine"}
     assert pod["volumes"] == [*plain["volumes"], {"name": "mine", "emptyDir": {}}]
     assert engine["volumeMounts"] == [*plain_engine["volumeMounts"], {"name": "mine", "mountPath": "/data"}]
-    assert engine["resources"]["limits"] == {"nvidia.com/gpu": "2", "cpu": "1", "rdma/hca": "1"}
+    assert engine["resources"]["limits"] == {
+        "nvidia.com/gpu": "2", "nvidia.com/hostdev": "2", "cpu": "1", "rdma/hca": "1",
+    }, "the plan's own device stays the plan's, what else the API accepts (RDMA) is the user's"  # fmt: skip
     assert "cpu" not in engine["resources"]["requests"], "our default could lie above the user's limit"
     env = {entry["name"]: entry for entry in engine["env"]}
     assert len(env) == len(engine["env"])
@@ -232,7 +234,8 @@ def test_startup_budget_grows_with_the_weights_and_liveness_waits_for_it() -> No
 
 
 def test_replica_larger_than_a_node_is_refused() -> None:
-    with pytest.raises(UnsupportedPlan, match="needs 16 GPUs, a nvidia-a100-40gb node has 8"):
+    """The planner makes no such plan (see test_plans_render); a stored one or an edited profile may come to it."""
+    with pytest.raises(UnsupportedPlan, match="needs 16 GPUs, a nvidia-a100-40gb node has 8: replicas across nodes"):
         _objects(cases.plan(cases.role(tensor_parallel=8, pipeline_parallel=2)))
     args = _engine(cases.plan(cases.role(tensor_parallel=4, pipeline_parallel=2)))["args"]
     assert {"--tensor-parallel-size=4", "--pipeline-parallel-size=2"} <= set(args)

@@ -1,10 +1,12 @@
 """A tiny engine for tests: tells which arm it is, which headers came, and streams chunk by chunk on command."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 class Upstream(ThreadingHTTPServer):
@@ -17,10 +19,25 @@ class Upstream(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.name = name
         self.gate = threading.Semaphore(0)
+        self._accepted: list[socket.socket] = []
 
     @property
     def port(self) -> int:
         return int(self.server_address[1])
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Keep what is accepted, so that `leave` can close it."""
+        connection, address = super().get_request()
+        self._accepted.append(connection)
+        return connection, address
+
+    def leave(self) -> None:
+        """What a pod's end means to its callers: no listener, no connection."""
+        self.shutdown()
+        self.server_close()
+        for connection in self._accepted:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

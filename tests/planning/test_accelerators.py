@@ -33,8 +33,9 @@ def test_nodes_are_found_by_exact_product_names(manifest: dict[str, dict[str, ob
             assert expression["operator"] == "In"
     if spec.vendor == "NVIDIA":
         (expression,) = spec.node_selector_terms[0]["matchExpressions"]
-        product, shared = expression["values"]
-        assert (expression["key"], shared) == ("nvidia.com/gpu.product", f"{product}-SHARED")
+        assert expression["key"] == "nvidia.com/gpu.product"
+        (product,) = expression["values"]
+        assert not product.endswith("-SHARED"), "an engine does not start beside another on a time-sliced GPU"
     assert spec.source
 
 
@@ -47,6 +48,18 @@ def test_no_two_profiles_claim_the_same_nodes() -> None:
         for v in e["values"]
     ]
     assert len(products) == len(set(products))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_are_of_one_gpu_and_join_all_of_a_node(name: str) -> None:
+    profile = accelerators.catalogue()[name]
+    link = profile.link_gb_per_second
+    assert link is not None
+    assert link == 0 or profile.devices_per_node > 1, "no other GPU to link to"
+    meshes = {"nvidia-v100-16gb": 150, "nvidia-v100-32gb": 150, "amd-mi300x": 448, "intel-gaudi3": 525}
+    if name in meshes:
+        assert link == meshes[name]
+        assert "a pair has" in profile.source, "a mesh gives a pair less than the sum"
 
 
 def test_cpu_takes_any_node_and_no_resource() -> None:

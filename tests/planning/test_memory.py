@@ -2,6 +2,7 @@
 
 import pytest
 
+from firsttoken.api.architecture import Architecture
 from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.memory import (
@@ -20,8 +21,9 @@ from firsttoken.planning.types import MemoryBudget, ModelFacts
 LOAD = EngineLoad(token_budget=2048, max_num_seqs=256, max_model_length=4096, request_tokens=2000)
 
 
-def facts(uri: str, quantization: str | None = None) -> ModelFacts:
-    found = model_facts(ModelSpec(uri=f"hf://{uri}", quantization=quantization))
+def facts(uri: str, quantization: str | None = None, preset: str | None = None) -> ModelFacts:
+    architecture = Architecture(preset=preset) if preset else None
+    found = model_facts(ModelSpec(uri=f"hf://{uri}", quantization=quantization, architecture=architecture))
     assert isinstance(found, ModelFacts)
     return found
 
@@ -67,7 +69,7 @@ def test_weights_in_sixteen_bits_and_quantised() -> None:
     assert weights_bytes(facts(name)) / GIB == pytest.approx(14.96, abs=0.01)  # vLLM's log: 14.96 (PR 10511)
     embeddings = 2 * 128_256 * 4096
     assert weights_bytes(facts(name, "fp8")) == facts(name).parameters - embeddings + 2 * embeddings
-    awq = weights_bytes(facts(name, "awq"))
+    awq = weights_bytes(facts("somebody/Llama-3.1-8B-AWQ", "awq", "llama-3.1-8b"))
     assert awq == pytest.approx((facts(name).parameters - embeddings) * 0.5195 + 2 * embeddings, rel=1e-3)
     assert weights_bytes(facts(name), element=4) == 2 * weights_bytes(facts(name))
 

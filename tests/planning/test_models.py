@@ -83,6 +83,46 @@ def test_quantisation_of_the_spec_and_of_the_published_weights() -> None:
     assert (stored.quantization, stored.quantized_here, stored.kv_lora_rank) == ("fp8", False, 512)
 
 
+def not_so(**model: object) -> Infeasible:
+    outcome = model_facts(ModelSpec.model_validate(model))
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.constraint == "Quantization"
+    return outcome
+
+
+@pytest.mark.parametrize("kind", ["awq", "gptq", "compressed-tensors"])
+@pytest.mark.parametrize("architecture", [None, {"preset": "qwen3-8b"}, {"inline": TINY}])
+def test_a_catalogue_repository_in_16_bits_is_no_quantised_checkpoint(kind: str, architecture: object) -> None:
+    refusal = not_so(uri="hf://qwen/qwen3-8b", quantization=kind, architecture=architecture)
+    assert "spec.model.architecture.preset to qwen3-8b" in refusal.message
+    assert refusal.nearest == {"spec.model.quantization": "fp8"}
+
+
+def test_a_folder_with_a_model_s_name_is_taken_for_its_16_bit_weights_unless_the_user_says_otherwise() -> None:
+    not_so(uri="pvc://models/Qwen3-8B", quantization="awq")
+    said = facts(uri="pvc://models/Qwen3-8B", quantization="awq", architecture={"preset": "qwen3-8b"})
+    assert (said.quantization, said.weight_group) == ("awq", 128)
+
+
+def test_a_checkpoint_of_another_repository_is_what_the_user_says() -> None:
+    preset = facts(uri="hf://Qwen/Qwen3-8B-AWQ", quantization="awq", architecture={"preset": "qwen3-8b"})
+    inline = facts(uri="hf://somebody/tiny-gptq", quantization="gptq", architecture={"inline": TINY})
+    assert (preset.weight_group, inline.weight_group) == (128, 128)
+
+
+def test_what_vllm_quantises_at_start_needs_no_other_checkpoint() -> None:
+    assert facts(uri="hf://Qwen/Qwen3-8B", quantization="bitsandbytes").quantized_here
+    assert facts(uri="hf://Qwen/Qwen3-8B", quantization="fp8").weight_group is None
+
+
+def test_published_fp8_is_not_made_into_something_else() -> None:
+    not_so(uri="hf://deepseek-ai/DeepSeek-R1", quantization="bitsandbytes")
+    same = facts(uri="hf://deepseek-ai/DeepSeek-R1", quantization="fp8")
+    assert (same.quantized_here, same.weight_group) == (False, 128)
+
+
 def test_multi_query_and_alibi_models() -> None:
-    assert facts(uri="hf://tiiuae/falcon-7b").num_key_value_heads == 1
+    falcon = facts(uri="hf://tiiuae/falcon-7b")
+    assert falcon.num_key_value_heads == 1
+    assert not falcon.alibi, "Falcon 7B and 40B rotate; falcon-rw has ALiBi"
     assert facts(uri="hf://mosaicml/mpt-7b").alibi

@@ -46,6 +46,22 @@ def test_more_stages_than_layers() -> None:
     assert bad_pins(pipelineParallel=29).constraint == "PipelineParallel"
 
 
+def test_pinned_stages_stay_inside_a_node() -> None:
+    refusal = bad_pins(LLAMA_70B, count=32, tensorParallel=4, pipelineParallel=4)
+    assert refusal.constraint == "AcrossNodes"
+    assert "16" not in refusal.message
+    assert refusal.nearest["spec.engine.pins.pipelineParallel"] == 2
+
+
+def test_pinned_stages_of_split_roles() -> None:
+    """vLLM's NixlConnector refuses them."""
+    pins = {"pipelineParallel": 2}
+    refusal = refused(service(QWEN_7B, A100, 8, engine={"pins": pins}, layout={"mode": "Disaggregated"}))
+    assert refusal.constraint == "PipelineParallel"
+    assert refusal.nearest["spec.engine.pins.pipelineParallel"] == 1
+    assert refusal.nearest["spec.layout.mode"] == "Colocated"
+
+
 def test_a_pinned_shape_that_does_not_fit_memory() -> None:
     refusal = bad_pins(LLAMA_70B, tensorParallel=2, pipelineParallel=1)
     assert refusal.constraint == "Memory"

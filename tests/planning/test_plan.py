@@ -19,17 +19,17 @@ from planning.specs import (
 )
 
 
-def shape(spec: object) -> list[tuple[str, int, int, int, int]]:
-    """(role, replicas, tensor, pipeline, nodes) of each role."""
+def shape(spec: object) -> list[tuple[str, int, int, int]]:
+    """(role, replicas, tensor, pipeline) of each role."""
     plan = planned(spec)  # type: ignore[arg-type]
-    return [(r.role, r.replicas, r.tensor_parallel, r.pipeline_parallel, r.nodes_per_replica) for r in plan.roles]
+    return [(r.role, r.replicas, r.tensor_parallel, r.pipeline_parallel) for r in plan.roles]
 
 
 def test_reference_case_runs_eight_single_gpu_replicas_behind_a_router() -> None:
     """M8: 7B on 8 x A100-40."""
     spec = service(QWEN_7B, "nvidia-a100-40gb", 8, workload={"profile": "KnowledgeQA"})
     plan = planned(spec)
-    assert shape(spec) == [("serve", 8, 1, 1, 1)]
+    assert shape(spec) == [("serve", 8, 1, 1)]
     assert (plan.layout, plan.router, plan.gpus) == ("Colocated", True, 8)
     assert plan.roles[0].engine_args == {
         "enable-chunked-prefill": "",
@@ -62,37 +62,51 @@ def test_70b_in_fp8_on_four_a100_40_saves_memory_and_not_time() -> None:
 
 
 def test_70b_on_eight_h100_is_two_replicas_of_four() -> None:
-    assert shape(service(LLAMA_70B, "nvidia-h100-80gb", 8)) == [("serve", 2, 4, 1, 1)]
+    assert shape(service(LLAMA_70B, "nvidia-h100-80gb", 8)) == [("serve", 2, 4, 1)]
 
 
 def test_deepseek_on_two_nodes_of_h200_is_one_replica_a_node_and_says_why() -> None:
     spec = service(DEEPSEEK, "nvidia-h200", 16)
-    assert shape(spec) == [("serve", 2, 8, 1, 1)]
+    assert shape(spec) == [("serve", 2, 8, 1)]
     assert "no link between nodes" in reason(planned(spec), "WithinNode")
 
 
-def test_deepseek_on_h100_spans_two_nodes_by_stages() -> None:
-    spec = service(DEEPSEEK, "nvidia-h100-80gb", 16)
-    assert shape(spec) == [("serve", 1, 8, 2, 2)]
-    assert "one node does not hold it" in reason(planned(spec), "AcrossNodes")
-    assert refused(service(DEEPSEEK, "nvidia-h100-80gb", 8)).nearest["spec.accelerator.maxCount"] == 16
+@pytest.mark.parametrize("count", [8, 16, None])
+def test_a_replica_that_no_node_holds_is_refused_with_what_would_be_rendered(count: int | None) -> None:
+    """S13: two nodes of H100 would hold DeepSeek-V3, but a replica across nodes is nothing this version renders."""
+    refusal = refused(service(DEEPSEEK, "nvidia-h100-80gb", count))
+    assert refusal.constraint == "AcrossNodes"
+    assert "a node has 8 device(s), and replicas across nodes are not supported by this version" in refusal.message
+    assert "more memory" in refusal.message
+    assert refusal.nearest == {"spec.accelerator.type": "nvidia-h200"}
+
+
+def test_a_cpu_that_is_too_small_is_a_matter_of_memory() -> None:
+    assert refused(service(LLAMA_70B, "cpu")).constraint == "Memory"
 
 
 def test_1b_on_one_l4_for_completion() -> None:
     spec = service("hf://meta-llama/Llama-3.2-1B", "nvidia-l4", 1, workload={"profile": "CodeCompletion"})
-    assert shape(spec) == [("serve", 1, 1, 1, 1)]
+    assert shape(spec) == [("serve", 1, 1, 1)]
     assert not planned(spec).router
 
 
 def test_falcon_on_t4_needs_two_stages_since_71_heads_can_not_be_split() -> None:
     spec = service(FALCON_7B, "nvidia-t4")
     plan = planned(spec)
-    assert shape(spec) == [("serve", 1, 1, 2, 1)]
+    assert shape(spec) == [("serve", 1, 1, 2)]
     assert "71 attention heads" in reason(plan, "PipelineParallel")
     assert plan.roles[0].engine_args["dtype"] == "half"
     assert plan.roles[0].engine_args["attention-backend"] == "TRITON_ATTN"
     assert "compute capability 8.0" in reason(plan, "AttentionBackend")
     assert refused(service(FALCON_7B, "nvidia-t4", 1)).nearest["spec.accelerator.maxCount"] == 2
+
+
+def test_a_sliding_window_keeps_to_a_kernel_that_is_verified_with_it() -> None:
+    inline = {**TINY, "slidingWindow": 1024}
+    plan = planned(service("pvc://models/tiny", "nvidia-b200", 1, model={"architecture": {"inline": inline}}))
+    assert plan.roles[0].engine_args["attention-backend"] == "FLASH_ATTN"
+    assert "not verified with a sliding window" in reason(plan, "AttentionBackend")
 
 
 def test_alibi_names_the_kernels() -> None:
@@ -109,7 +123,7 @@ def test_latent_attention_before_hopper_has_one_kernel() -> None:
 
 def test_pcie_carries_no_split_beyond_two() -> None:
     spec = service(LLAMA_70B, "nvidia-l40s", 4)
-    assert shape(spec) == [("serve", 1, 2, 2, 1)]
+    assert shape(spec) == [("serve", 1, 2, 2)]
     assert "PCIe" in reason(planned(spec), "PipelineParallel")
 
 
@@ -166,7 +180,7 @@ class TestDisaggregated:
     def test_auto_starts_colocated(self) -> None:
         plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload={"profile": "Summarization"}))
         assert plan.layout == "Colocated"
-        assert "M4.5" in reason(plan, "Layout")
+        assert "measurements confirm" in reason(plan, "Layout")
 
     def test_roles_share_the_gpus_evenly_and_hand_kv_over(self) -> None:
         plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, layout={"mode": "Disaggregated"}))
@@ -195,6 +209,20 @@ class TestDisaggregated:
         spec = service("hf://Qwen/Qwen2.5-0.5B", "nvidia-l4", 2, layout={"mode": "Disaggregated"},
                        accelerator={"prefill": {"type": "cpu"}})  # fmt: skip
         assert refused(spec).constraint == "Accelerator"
+
+    def test_roles_have_no_stages_since_the_transfer_does_not_work_with_them(self) -> None:
+        refusal = refused(service(LLAMA_70B, "nvidia-l40s", 16, layout={"mode": "Disaggregated"}))
+        assert refusal.constraint == "PipelineParallel"
+        assert "NixlConnector" in refusal.message
+        assert refusal.nearest["spec.layout.mode"] == "Colocated"
+        assert shape(service(LLAMA_70B, "nvidia-a100-80gb", 16, layout={"mode": "Disaggregated"})) == [
+            ("prefill", 2, 4, 1), ("decode", 2, 4, 1),
+        ]  # fmt: skip
+
+    def test_a_role_that_no_node_holds(self) -> None:
+        refusal = refused(service(DEEPSEEK, "nvidia-h100-80gb", 32, layout={"mode": "Disaggregated"}))
+        assert refusal.constraint == "AcrossNodes"
+        assert refusal.message.startswith("prefill: ")
 
     def test_one_gpu_is_too_few(self) -> None:
         refusal = refused(service(QWEN_7B, "nvidia-a100-40gb", 1, layout={"mode": "Disaggregated"}))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.accelerators import catalogue, device_bytes
+from firsttoken.planning.models import CatalogueEntry
 from firsttoken.planning.models import catalogue as models
 from firsttoken.planning.nearest import with_value
 from firsttoken.planning.output import plan_from_json, plan_to_json
@@ -48,6 +49,13 @@ tuning = optional(
 )
 
 
+def _source(entry: CatalogueEntry, own: bool) -> dict[str, Any]:
+    """The publisher's repository, or a checkpoint of one's own of the same shape (which may be quantised offline)."""
+    if not own:
+        return {"uri": f"hf://{entry.uris[0]}"}
+    return {"uri": "pvc://models/mine", "architecture": {"preset": entry.name}}
+
+
 @st.composite
 def specs(draw: st.DrawFn) -> InferenceServiceSpec:
     entry = draw(st.sampled_from(sorted(models().values(), key=lambda e: e.name)))
@@ -71,7 +79,7 @@ def specs(draw: st.DrawFn) -> InferenceServiceSpec:
     )
     return InferenceServiceSpec.model_validate(
         {
-            "model": {"uri": f"hf://{entry.uris[0]}", **model},
+            "model": {**_source(entry, draw(st.booleans())), **model},
             "accelerator": accelerator,
             "workload": workload,
             "layout": {"mode": mode},
@@ -117,7 +125,8 @@ def test_arguments_are_ones_vllm_starts_with(spec: InferenceServiceSpec) -> None
         args = role.engine_args
         assert int(args["max-num-batched-tokens"]) >= int(args["max-num-seqs"]) >= 1
         assert model.shape.num_attention_heads % role.tensor_parallel == 0
-        assert role.tensor_parallel <= DEVICES[role.accelerator].devices_per_node
+        assert role.gpus_per_replica <= DEVICES[role.accelerator].devices_per_node
+        assert role.role == "serve" or role.pipeline_parallel == 1, "NixlConnector has no pipeline stages"
         if "no-enable-chunked-prefill" in args:
             assert int(args["max-num-batched-tokens"]) >= plan.max_model_length
     assert plan.settings.decode_cap >= 1

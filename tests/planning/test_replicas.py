@@ -3,7 +3,7 @@
 from typing import Any
 
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.plan import replicas_for, with_replicas
+from firsttoken.planning.plan import with_replicas
 from firsttoken.planning.types import Infeasible, Plan
 from planning.specs import QWEN_7B, planned, reason, refused, service
 
@@ -66,10 +66,18 @@ def test_nothing_but_replicas_and_their_reason_changes() -> None:
     assert with_replicas(scaled, spec(8)) == plan
 
 
-def test_replicas_for_gives_the_numbers_alone() -> None:
-    plan = planned(spec(8))
-    assert replicas_for(spec(8, replicas=3), plan) == (3,)
-    assert isinstance(replicas_for(spec(1, replicas=3), plan), Infeasible)
+def test_a_revision_without_a_router_that_is_scaled_says_so() -> None:
+    plan = planned(spec(1))
+    assert not plan.router
+    scaled = with_replicas(plan, spec(8))
+    assert isinstance(scaled, Plan)
+    assert "8 replicas" in reason(scaled, "RouterMissing")
+    assert "next revision" in reason(scaled, "RouterMissing")
+    assert with_replicas(scaled, spec(1)) == plan
+    uncached = planned(service(QWEN_7B, "nvidia-a100-40gb", 1, engine={"pins": {"prefixCaching": False}}))
+    for unconcerned in (with_replicas(planned(spec(8)), spec(8)), with_replicas(uncached, spec(8))):
+        assert isinstance(unconcerned, Plan)
+        assert "RouterMissing" not in [r.code for r in unconcerned.reasons]
 
 
 def test_roles_share_an_odd_budget_and_keep_one_each() -> None:

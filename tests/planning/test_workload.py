@@ -52,6 +52,31 @@ def test_maximum_length_follows_from_the_workload_with_headroom() -> None:
     assert "1200" in reason(plan, "MaxModelLength")
 
 
+def test_lengths_of_the_profile_are_not_passed_off_as_the_user_s() -> None:
+    def sentences(**workload: object) -> list[str]:
+        plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload={"profile": "Chat", **workload}))
+        return [reason(plan, code) for code in ("MaxModelLength", "MaxNumSeqs", "PrefixCaching")]
+
+    lengths = {"p50": 500, "p95": 1000}
+    note = "assumed for profile Chat"
+    assert all(f", {note}" in text for text in sentences())
+    assert not any(
+        note in text for text in sentences(promptTokens=lengths, outputTokens=lengths, sharedPrefixTokens=64)
+    )
+    longest, running, _ = sentences(promptTokens=lengths)
+    assert f"output {note}" in longest
+    assert f"P95, output {note}" in running
+    assert all(f"prompt {note}" in text for text in sentences(outputTokens=lengths)[:2])
+
+
+def test_a_prefill_role_names_the_prompt_only() -> None:
+    work = {"promptTokens": {"p50": 500, "p95": 1000}}
+    plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=work, layout={"mode": "Disaggregated"}))
+    prefill, decode = reason(plan, "MaxNumSeqs").split(" | ")
+    assert "assumed" not in prefill
+    assert "output assumed" in decode
+
+
 def test_maximum_length_of_the_spec_is_taken_as_it_is() -> None:
     plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 1, model={"maxModelLength": 3000}))
     assert plan.max_model_length == 3000

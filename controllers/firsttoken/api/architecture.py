@@ -30,7 +30,9 @@ class InlineArchitecture(ApiModel):
     sliding_window: Annotated[
         int | None, Field(ge=1, le=2**31 - 1, description="Attention window in tokens, if every layer has one.")
     ] = None
-    alibi: Annotated[bool, Field(description="Positions by ALiBi (Falcon, MPT): rules out some kernels.")] = False
+    alibi: Annotated[
+        bool, Field(description="Positions by ALiBi (MPT, BLOOM, Falcon-RW; not Falcon-7B): rules out some kernels.")
+    ] = False
     num_experts: Annotated[int | None, Field(ge=2, le=4096, description="Experts a layer (MoE).")] = None
     num_experts_per_tok: Annotated[
         int | None, Field(ge=1, le=4096, description="Experts each token is sent to (MoE).")

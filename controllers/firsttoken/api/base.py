@@ -9,6 +9,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from firsttoken.api.quantities import DURATION_BOUND, DURATION_PATTERN
+
 GROUP = "firsttoken.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -128,7 +130,18 @@ def text_budget(rule_id: str, field: str, characters: int) -> Rule:
     )
 
 
-DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+SIZE_PATTERN = r"^[0-9]*[1-9][0-9]*(\.[0-9]+)?(Mi|Gi|Ti|M|G|T)$"
+
+
+def size_rule(rule_id: str, example: str) -> Rule:
+    """A size of memory or disk in bytes, as a quantity above zero."""
+    return Rule(rule_id, matches(SIZE_PATTERN), f"not a size: write a number above zero with a unit, such as {example}")
+
+
+def above_zero(rule_id: str, message: str) -> Rule:
+    """A duration that is not zero. What is no duration at all is the other rule's to say."""
+    return Rule(rule_id, matches("[1-9]") + " || !" + matches("[0-9]"), message)
+
 
 Duration = Annotated[
     str,
@@ -136,7 +149,7 @@ Duration = Annotated[
     Rule(
         "duration",
         matches(DURATION_PATTERN),
-        "not a duration: write a number with a unit, such as 1200ms, 1.5s, 10m or 2h",
+        f"not a duration: write {DURATION_BOUND}",
     ),
 ]
 DnsName = Annotated[

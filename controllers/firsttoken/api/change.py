@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, DnsName, Duration, Extension, Rule, Rules, matches
+from firsttoken.api.base import ApiModel, DnsName, Duration, Extension, Rule, Rules, above_zero, matches
 from firsttoken.api.cron import CRON_NUMBERS, CRON_PATTERN
 
 
@@ -94,7 +94,7 @@ class RolloutSplit(ApiModel):
 
 
 class RolloutAnalysis(ApiModel):
-    """What the comparison is made with and what an undecided one does."""
+    """What the comparison is made with, how long it may take and what an undecided one does."""
 
     baseline: Annotated[
         str,
@@ -106,10 +106,24 @@ class RolloutAnalysis(ApiModel):
     on_inconclusive: Annotated[
         str,
         Field(
-            description="At the deadline without a verdict: Hold, Rollback or Manual.",
+            description="At `deadline` without a verdict: Hold, Rollback or Manual (wait for promote or abort).",
             json_schema_extra={"enum": ["Hold", "Rollback", "Manual"]},
         ),
     ] = "Hold"
+    deadline: Annotated[
+        Duration | None,
+        Field(description="Longest time at one weight without a verdict, such as 24h; default: none, it holds."),
+        above_zero("analysis-deadline-zero", "a deadline of zero ends before anything is measured: such as 24h"),
+    ] = None
+
+    RULES: ClassVar[Rules] = (
+        Rule(
+            "analysis-deadline",
+            "self.onInconclusive == 'Hold' || has(self.deadline)",
+            "onInconclusive acts at a deadline: set analysis.deadline too, such as 24h",
+            ".deadline",
+        ),
+    )
 
 
 class RolloutSpec(ApiModel):
@@ -117,7 +131,11 @@ class RolloutSpec(ApiModel):
 
     steps: Annotated[
         list[RolloutStep],
-        Field(min_length=1, max_length=20, description="Canary weights in order."),
+        Field(
+            min_length=1,
+            max_length=20,
+            description="Canary weights in order; after the last one the revision takes everything.",
+        ),
         Rule(
             "weights-rising",
             "self.map(s, s.weight).isSorted() && self.all(a, self.exists_one(b, b.weight == a.weight))",

@@ -1,8 +1,6 @@
-"""The CustomResourceDefinitions; `python -m firsttoken.api.crd DIRECTORY` writes them, the same bytes each time."""
+"""The CustomResourceDefinitions as text, the same bytes each time (`make crds` writes them)."""
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,7 +10,7 @@ from firsttoken.api.records import AcceleratorProfile, InferenceRevision, Perfor
 from firsttoken.api.schema import Schema, structural, without_defaults
 from firsttoken.api.service import InferenceService
 
-HEADER = "# Made by `python -m firsttoken.api.crd` from the models in controllers/firsttoken/api; don't edit.\n"
+HEADER = "# Made by `make crds` from the models in controllers/firsttoken/api; don't edit.\n"
 
 
 @dataclass(frozen=True)
@@ -185,14 +183,3 @@ def files() -> dict[str, str]:
         + yaml.dump(definition(kind), Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=10**6)
         for kind in KINDS
     }
-
-
-def main(directory: Path) -> None:
-    """Write the definitions below `directory`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, text in files().items():
-        (directory / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -157,7 +157,7 @@ class _Reader:
         try:
             return plain(str(node.value))
         except ValueError as error:
-            self.causes.append(Cause(at, str(error)))
+            self.causes.append(Cause(at, str(error), blocks=True))
             return None
 
     def _mapping(self, node: yaml.MappingNode, at: At) -> dict[str, Any]:
@@ -168,6 +168,8 @@ class _Reader:
                 merged = self._merged(value_node, at) | merged
                 continue
             key = self._key(key_node, at)
+            if key is None:
+                continue
             if key in out:
                 where = child(at, key)
                 line = key_node.start_mark.line + 1
@@ -177,10 +179,10 @@ class _Reader:
             out[key] = self.value(value_node, child(at, key))
         return merged | out
 
-    def _key(self, node: yaml.Node, at: At) -> str:
+    def _key(self, node: yaml.Node, at: At) -> str | None:
         if not isinstance(node, yaml.ScalarNode):
             self.causes.append(Cause(at, "a key must be text, not a map or a list"))
-            return ""
+            return None
         key = self._scalar(node, at)
         if isinstance(key, bool):
             return "true" if key else "false"

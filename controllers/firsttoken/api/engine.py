@@ -4,28 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, PositiveInt, Rule, Rules, cel_list, matches, text_budget
-
-# vLLM flags that are the operator's to set; each has a field of its own in the spec or follows from the plan.
-# vLLM reads `no-` forms, short forms and (by argparse) unambiguous beginnings as well: those are owned with them.
-OWNED_ENGINE_ARGS = (
-    "api-key", "async-scheduling", "attention-backend", "attention-config", "config", "data-parallel-address",
-    "data-parallel-backend", "data-parallel-external-lb", "data-parallel-hybrid-lb", "data-parallel-rank",
-    "data-parallel-rpc-port", "data-parallel-size", "data-parallel-size-local", "data-parallel-start-rank",
-    "decode-context-parallel-size", "disable-log-stats", "distributed-executor-backend", "download-dir",
-    "enable-chunked-prefill", "enable-logging-iteration-details", "enable-prefix-caching", "gpu-memory-utilization",
-    "headless", "hf-token", "host", "kv-cache-dtype", "kv-cache-memory-bytes", "kv-transfer-config", "load-format",
-    "long-prefill-token-threshold", "master-addr", "master-port", "max-model-len", "max-num-batched-tokens",
-    "max-num-seqs", "middleware", "model", "nnodes", "node-rank", "num-gpu-blocks-override",
-    "pipeline-parallel-size", "port", "prefill-context-parallel-size", "quantization", "revision", "root-path",
-    "scheduler-cls", "served-model-name", "ssl-ca-certs", "ssl-cert-reqs", "ssl-certfile", "ssl-keyfile",
-    "tensor-parallel-size", "trust-remote-code", "uds", "worker-cls",
-)  # fmt: skip
-OWNED_SHORT_ARGS = ("ac", "dcp", "dp", "dpa", "dpb", "dpl", "dpn", "dpp", "dpr", "pcp", "pp", "q", "r", "tp")
-_OWNED_ARG = (
-    f"(k in {cel_list(OWNED_SHORT_ARGS)} || "
-    f"{cel_list(OWNED_ENGINE_ARGS)}.exists(a, a.startsWith(k) || ('no-' + a).startsWith(k)))"
-)
+from firsttoken.api.base import ApiModel, PositiveInt, Rule, Rules, matches
+from firsttoken.api.extra_args import DESCRIPTION, EXTRA_ARGS_RULES
 
 
 class InitialSettings(ApiModel):
@@ -77,13 +57,24 @@ class EnginePins(ApiModel):
         str | None,
         Field(
             description="Type of the KV cache; anything but auto changes numerics.",
-            json_schema_extra={"enum": ["auto", "fp8", "fp8_e4m3", "fp8_e5m2"]},
+            json_schema_extra={
+                "enum": [
+                    "auto",
+                    "fp8",
+                    "fp8_e4m3",
+                    "fp8_e5m2",
+                    "fp8_per_token_head",
+                    "int8_per_token_head",
+                    "int4_per_token_head",
+                    "nvfp4",
+                ]
+            },
         ),
     ] = None
     attention_backend: Annotated[
         str | None,
         Field(
-            description="vLLM's attention backend.",
+            description="vLLM's attention backend; those with MLA serve latent attention (DeepSeek) only.",
             json_schema_extra={
                 "enum": [
                     "FLASH_ATTN",
@@ -91,6 +82,9 @@ class EnginePins(ApiModel):
                     "TRITON_ATTN",
                     "FLEX_ATTENTION",
                     "FLASHMLA",
+                    "FLASH_ATTN_MLA",
+                    "FLASHINFER_MLA",
+                    "CUTLASS_MLA",
                     "TRITON_MLA",
                 ]
             },
@@ -138,22 +132,8 @@ class EngineSpec(ApiModel):
                 ),
             ],
         ],
-        Field(max_length=64, description="More vLLM flags without dashes, such as seed: '1'; '' is a bare flag."),
-        Rule(
-            "extra-args-name",
-            "self.all(k, k.matches('^[a-z][a-z0-9-]*$') && k.size() <= 63)",
-            "extraArgs keys are vLLM's flags without leading dashes, in lower case with '-', such as max-log-len",
-            message_cel="'extraArgs has ' + self.filter(k, !k.matches('^[a-z][a-z0-9-]*$') || k.size() > 63)[0]"
-            " + ': write vLLM flags without leading dashes, in lower case with -, such as max-log-len'",
-        ),
-        Rule(
-            "extra-args-owned",
-            f"!self.exists(k, {_OWNED_ARG})",
-            "extraArgs sets a flag the operator owns: use spec.engine.pins, spec.engine.initial or spec.model instead",
-            message_cel=f"'extraArgs sets ' + self.filter(k, {_OWNED_ARG})[0]"
-            " + ', a flag the operator owns: use spec.engine.pins, spec.engine.initial or spec.model instead'",
-        ),
-        text_budget("extra-args-budget", "extraArgs", 8_192),
+        Field(max_length=64, description=DESCRIPTION),
+        *EXTRA_ARGS_RULES,
     ] = {}
 
     RULES: ClassVar[Rules] = (

@@ -40,7 +40,7 @@ metadata:
   name: kb-assistant-0a1b2c3d
 spec:
   serviceName: kb-assistant
-  hash: 0a1b2c3d
+  hash: 0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9
   reason:
     type: SpecChange
     message: first revision

@@ -76,13 +76,20 @@ MODEL = (
         "Known quantizations",
         "spec.model.quantization",
         field("spec.model.quantization", "int3"),
-        'Unsupported value: "int3": supported values: "fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes"',
+        'Unsupported value: "int3": supported values: "fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes", '
+        '"modelopt", "mxfp4"',
     ),
     Example(
         "model-credentials-scheme",
         "Credentials only where something is downloaded with them",
         "spec.model.credentials",
         field("spec.model", "{uri: 'pvc://models/qwen', credentials: {name: hf-token}}"),
+    ),
+    Example(
+        "model-credentials-key",
+        "Keys for s3:// have fixed names",
+        "spec.model.credentials.key",
+        field("spec.model", "{uri: 's3://bucket/qwen', credentials: {name: aws, key: secret}}"),
     ),
     Example(
         "model-cache-scheme",

@@ -133,6 +133,14 @@ ENVIRONMENT = (
         "model.credentials for a token",
     ),
     Example(
+        "env-code",
+        "Variables that load code or are for developers",
+        f"{_ENGINE}.env",
+        field(f"{_ENGINE}.env", "[{name: LD_PRELOAD, value: /data/lib.so}]"),
+        "Invalid value: env sets LD_PRELOAD, which loads code or is for developers: remove it; code belongs into "
+        "spec.engine.image",
+    ),
+    Example(
         "env-name",
         "A variable's name",
         f"{_ENGINE}.env[0].name",
@@ -227,10 +235,17 @@ RECORDS = (
     _profile("profile-resource-name", "An extended resource", "spec.resourceName", "{resourceName: gpu}"),
     _profile("profile-memory", "Memory of a device", "spec.memory", "{memory: 40 GB}"),
     Example(
+        "revision-hash",
+        "A revision's hash is a whole SHA-256",
+        "spec.hash",
+        field("spec.hash", "0A1B2C3D"),
+        kind="InferenceRevision",
+    ),
+    Example(
         "revision-immutable",
         "A revision is a record",
         "spec",
-        field("spec.hash", "ffffffff"),
+        field("spec.parent", "kb-assistant-ffffffff"),
         kind="InferenceRevision",
         change=True,
     ),

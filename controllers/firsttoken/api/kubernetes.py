@@ -12,7 +12,8 @@ from pydantic_core import CoreSchema
 
 from firsttoken.api.base import ApiModel, DataKey, DnsName, Rule, Rules, key_limit, matches
 
-QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE](1[0-8]|[0-9]))?$"
+_SWITCH = "^([01]|[Tt]rue|TRUE|[Ff]alse|FALSE|[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF)?$"
 LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 LABEL_KEY_LENGTH = 253 + 1 + 63
@@ -156,7 +157,8 @@ class EnvVar(ApiModel):
         ),
         Rule(
             "env-secret",
-            "!has(self.value) || self.value == '' || "
+            # A switch is no secret, whatever its name: HF_HUB_DISABLE_IMPLICIT_TOKEN=1.
+            f"!has(self.value) || {matches(_SWITCH).replace('self', 'self.value', 1)} || "
             "!self.name.matches('(^|_)(TOKEN|SECRET|PASSWORD|API_KEY|ACCESS_KEY|PRIVATE_KEY)$')",
             "a secret must not be written into the spec: put it into a Secret and use valueFrom.secretKeyRef",
             ".value",
@@ -164,9 +166,11 @@ class EnvVar(ApiModel):
     )
 
 
+# Devices that the plan counts, shared and sliced ones included; others, such as rdma/hca, are the user's to ask for.
+DEVICE_PATTERN = r"^(nvidia\.com/(gpu|mig-)|amd\.com/gpu|habana\.ai/gaudi|gpu\.intel\.com/)"
 NO_DEVICES = Rule(
     "resources-device",
-    "!self.exists(k, k.matches('^(nvidia\\\\.com/(gpu|mig-)|amd\\\\.com/gpu|habana\\\\.ai/|gpu\\\\.intel\\\\.com/)'))",
+    f"!self.exists(k, {matches(DEVICE_PATTERN).replace('self', 'k', 1)})",
     "GPUs follow from the plan: remove the device here, and bound the number with spec.accelerator.maxCount",
 )
 RESOURCE_KEYS_LENGTH = key_limit("resources-keys-length", "resources", LABEL_KEY_LENGTH)
@@ -177,13 +181,17 @@ class ResourceRequirements(ApiModel):
 
     limits: Annotated[
         dict[str, Quantity],
-        Field(max_length=8, description="Most it may use, by resource: cpu in cores, memory in bytes."),
+        Field(
+            max_length=8, description="Most it may use, by resource: cpu in cores, memory in bytes, rdma/hca by count."
+        ),
         NO_DEVICES,
         RESOURCE_KEYS_LENGTH,
     ] = {}
     requests: Annotated[
         dict[str, Quantity],
-        Field(max_length=8, description="What is reserved, by resource: cpu in cores, memory in bytes."),
+        Field(
+            max_length=8, description="What is reserved, by resource: cpu in cores, memory in bytes, rdma/hca by count."
+        ),
         NO_DEVICES,
         RESOURCE_KEYS_LENGTH,
     ] = {}

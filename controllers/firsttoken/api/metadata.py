@@ -33,6 +33,11 @@ def check_metadata(metadata: Any) -> Iterator[Cause]:
         if key not in _FIELDS:
             yield Cause(("metadata", key), f"unknown field {quoted(f'metadata.{key}')}", f"metadata.{key}")
     yield from _name(metadata)
+    for field in ("namespace", "generateName"):
+        value = metadata.get(field)
+        if value is not None and not isinstance(value, str):
+            path = f"metadata.{field}"
+            yield Cause(("metadata", field), f"Invalid value: {path} is text: put it in quotes", path)
     for field in ("labels", "annotations"):
         yield from _texts(metadata.get(field), field)
 

@@ -32,11 +32,24 @@ from firsttoken.api.kubernetes import (
 # What the operator sets in the engine's environment, and what would move the engine away from what is planned.
 OWNED_ENV_PREFIXES = ("FIRSTTOKEN_", "VLLM_NIXL_", "VLLM_DP_")
 OWNED_ENV = (
-    "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HIP_VISIBLE_DEVICES", "HUGGING_FACE_HUB_TOKEN",
-    "NVIDIA_VISIBLE_DEVICES", "VLLM_API_KEY", "VLLM_ATTENTION_BACKEND", "VLLM_CPU_KVCACHE_SPACE", "VLLM_HOST_IP",
-    "VLLM_PLUGINS", "VLLM_PORT", "VLLM_SERVER_DEV_MODE", "VLLM_TARGET_DEVICE",
+    "CUDA_VISIBLE_DEVICES", "HABANA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HIP_VISIBLE_DEVICES",
+    "HUGGING_FACE_HUB_TOKEN", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "VLLM_API_KEY",
+    "VLLM_ATTENTION_BACKEND", "VLLM_CPU_KVCACHE_SPACE", "VLLM_HOST_IP", "VLLM_PORT", "VLLM_TARGET_DEVICE",
+    "ZE_AFFINITY_MASK",
 )  # fmt: skip
+# What loads code into the engine, exchanges the model, or opens what is for developers (docs/decisions/0009).
+# LD_LIBRARY_PATH stays allowed: nodes of some clouds need it to find the GPU driver's libraries.
+REFUSED_ENV = (
+    "BASH_ENV", "CUDA_INJECTION64_PATH", "GCONV_PATH", "LD_AUDIT", "LD_PRELOAD", "PATH", "PYTHONBREAKPOINT",
+    "PYTHONHOME", "PYTHONINSPECT", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE",
+    "VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_CUDART_SO_PATH",
+    "VLLM_DEBUG_LOG_API_SERVER_RESPONSE", "VLLM_LOGGING_CONFIG_PATH", "VLLM_LORA_RESOLVER_CACHE_DIR",
+    "VLLM_MODEL_REDIRECT_PATH", "VLLM_NCCL_SO_PATH", "VLLM_PLUGINS", "VLLM_SERVER_DEV_MODE", "VLLM_TRACE_FUNCTION",
+    "VLLM_USE_MODELSCOPE",
+)  # fmt: skip
+REFUSED_ENV_PREFIXES = ("VLLM_TORCH_PROFILER_", "VLLM_TORCH_CUDA_PROFILE")
 _OWNED_ENV = f"(n in {cel_list(OWNED_ENV)} || {cel_list(OWNED_ENV_PREFIXES)}.exists(p, n.startsWith(p)))"
+_REFUSED_ENV = f"(n in {cel_list(REFUSED_ENV)} || {cel_list(REFUSED_ENV_PREFIXES)}.exists(p, n.startsWith(p)))"
 
 # Where the operator mounts things of its own, and what the container needs as it is.
 OWNED_MOUNTS = ("/", "/dev", "/etc", "/firsttoken", "/models", "/proc", "/sys", "/tmp", "/usr", "/var/run")  # noqa: S108 - no file is made
@@ -115,6 +128,13 @@ class TemplateEngine(ApiModel):
             message_cel=f"'env sets ' + self.map(e, e.name).filter(n, {_OWNED_ENV})[0]"
             " + ', a variable the operator owns: "
             "use the fields of the spec, such as model.credentials for a token'",
+        ),
+        Rule(
+            "env-code",
+            f"!self.map(e, e.name).exists(n, {_REFUSED_ENV})",
+            "env sets a variable that loads code or is for developers: remove it; code belongs into spec.engine.image",
+            message_cel=f"'env sets ' + self.map(e, e.name).filter(n, {_REFUSED_ENV})[0]"
+            " + ', which loads code or is for developers: remove it; code belongs into spec.engine.image'",
         ),
         Rule(
             "env-budget",

@@ -4,7 +4,18 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, Condition, Extension, ObjectMeta, Rule, Rules, Shape, list_map, matches
+from firsttoken.api.base import (
+    ApiModel,
+    Condition,
+    Extension,
+    ObjectMeta,
+    Rule,
+    Rules,
+    Shape,
+    list_map,
+    matches,
+    size_rule,
+)
 from firsttoken.api.kubernetes import Toleration
 from firsttoken.api.kubernetes_nodes import NodeSelectorTerm
 
@@ -28,7 +39,19 @@ class InferenceRevisionSpec(ApiModel):
     """The record. Objects are kept as rendered, so that a new operator version never restarts a running revision."""
 
     service_name: Annotated[str, Field(max_length=63, description="The InferenceService this belongs to.")]
-    hash: Annotated[str, Field(max_length=64, description="Content hash of `inputs` (first 8 hex digits).")]
+    hash: Annotated[
+        str,
+        Field(
+            max_length=64,
+            description="SHA-256 of `objects` (canonical JSON, rendered under the placeholder name), 64 hex digits; "
+            "the first 8 end the revision's name.",
+        ),
+        Rule(
+            "revision-hash",
+            matches("^[0-9a-f]{64}$"),
+            "not a content hash: 64 lower-case hex digits of a SHA-256; revisions are the operator's to make",
+        ),
+    ]
     reason: Annotated[RevisionReason, Field(description="Why it exists.")]
     parent: Annotated[str | None, Field(max_length=63, description="Revision in force when it was made.")] = None
     inputs: Annotated[Preserved, Field(description="The part of the service's spec that needs a restart to change.")]
@@ -87,11 +110,7 @@ class AcceleratorProfileSpec(ApiModel):
     memory: Annotated[
         str,
         Field(max_length=32, description="Memory of one device as a quantity, such as 40Gi."),
-        Rule(
-            "profile-memory",
-            matches(r"^[0-9]*[1-9][0-9]*(\.[0-9]+)?(Mi|Gi|Ti|M|G|T)$"),
-            "not a size: write a number above zero with a unit, such as 40Gi",
-        ),
+        size_rule("profile-memory", "40Gi"),
     ]
     memory_bandwidth_gb_per_second: Annotated[
         float | None, Field(gt=0, description="Memory bandwidth of the data sheet, GB/s (10^9).")

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, Condition, ObjectMeta, Rule, Rules, cel_text, list_map, text_budget
+from firsttoken.api.base import ApiModel, Condition, ObjectMeta, Rule, Rules, cel_text, key_limit, list_map, text_budget
 from firsttoken.api.change import (
     InspectionSpec,
     RolloutSpec,
@@ -145,6 +145,19 @@ class PlanStatus(ApiModel):
     reasons: Annotated[list[PlanReason], Field(max_length=32, description="Why it is so.")] = []
 
 
+class DrainingRevision(ApiModel):
+    """A revision that had requests and finishes its streams."""
+
+    name: Annotated[str, Field(max_length=63, description="The revision.")]
+    since: Annotated[
+        str,
+        Field(
+            description="When it got its last new request (RFC 3339); rollout.drainTimeout counts from here.",
+            json_schema_extra={"format": "date-time"},
+        ),
+    ]
+
+
 class RevisionStatus(ApiModel):
     """Which revisions exist and which of them serves."""
 
@@ -153,16 +166,25 @@ class RevisionStatus(ApiModel):
     canary_weight: Annotated[int | None, Field(description="Share of requests for the desired revision, percent.")] = (
         None
     )
+    stable_replicas: Annotated[
+        dict[str, Annotated[int, Field(ge=0)]],
+        Field(max_length=3, description="Replicas of `stable` by role; they stay while another revision starts."),
+        key_limit("status-stable-replicas-keys", "stableReplicas", 16),
+    ] = {}
     inputs_hash: Annotated[
         str | None, Field(max_length=64, description="Hash of the spec that `desired` was planned for; pins the plan.")
     ] = None
     draining: Annotated[
-        list[Annotated[str, Field(max_length=63)]],
+        list[DrainingRevision],
         Field(max_length=128, description="Revisions that finish their streams."),
+        *list_map("name"),
     ] = []
     shifted_at: Annotated[
         str | None,
-        Field(description="When traffic last moved (RFC 3339).", json_schema_extra={"format": "date-time"}),
+        Field(
+            description="When traffic last moved (RFC 3339); for people, nothing is decided by it.",
+            json_schema_extra={"format": "date-time"},
+        ),
     ] = None
 
 

@@ -6,7 +6,17 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from firsttoken.api.architecture import Architecture, InlineArchitecture, Tokens
-from firsttoken.api.base import ApiModel, DataKey, DnsName, Duration, Rule, Rules, matches
+from firsttoken.api.base import (
+    ApiModel,
+    DataKey,
+    DnsName,
+    Duration,
+    Rule,
+    Rules,
+    above_zero,
+    matches,
+    size_rule,
+)
 
 __all__ = [
     "BUCKET_PATTERN",
@@ -49,7 +59,7 @@ class SecretKey(ApiModel):
     """A key of a Secret in the service's namespace."""
 
     name: Annotated[DnsName, Field(description="Name of the Secret.")]
-    key: Annotated[DataKey, Field(description="Key in the Secret.")] = "token"
+    key: Annotated[DataKey, Field(description="Key of the token for hf://; s3:// reads keys of fixed names.")] = "token"
 
 
 class ModelCache(ApiModel):
@@ -61,11 +71,7 @@ class ModelCache(ApiModel):
     size_limit: Annotated[
         str | None,
         Field(max_length=32, description="Limit of the emptyDir, such as 200Gi; default: none."),
-        Rule(
-            "cache-size-limit",
-            matches(r"^[0-9]*[1-9][0-9]*(\.[0-9]+)?(Mi|Gi|Ti|M|G|T)$"),
-            "not a size: write a number above zero with a unit, such as 200Gi",
-        ),
+        size_rule("cache-size-limit", "200Gi"),
     ] = None
 
     RULES: ClassVar[Rules] = (
@@ -124,7 +130,9 @@ class ModelSpec(ApiModel):
         str | None,
         Field(
             description="How the weights are stored, in vLLM's names; default: as the model's config says.",
-            json_schema_extra={"enum": ["fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes"]},
+            json_schema_extra={
+                "enum": ["fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes", "modelopt", "mxfp4"]
+            },
         ),
     ] = None
     architecture: Annotated[
@@ -135,7 +143,10 @@ class ModelSpec(ApiModel):
     )
     credentials: Annotated[
         SecretKey | None,
-        Field(description="Secret with the token for hf:// or keys for s3://; by reference only."),
+        Field(
+            description="Secret with the token for hf:// (at `key`), or for s3:// with AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN and AWS_ENDPOINT_URL if needed); by reference only."
+        ),
     ] = None
     cache: Annotated[ModelCache | None, Field(description="Where downloaded weights are kept.")] = None
 
@@ -151,6 +162,12 @@ class ModelSpec(ApiModel):
             "!has(self.credentials) || self.uri.startsWith('hf://') || self.uri.startsWith('s3://')",
             "credentials belong to hf:// and s3://: use podTemplate.spec.imagePullSecrets for oci://, nothing for pvc://",
             ".credentials",
+        ),
+        Rule(
+            "model-credentials-key",
+            "!has(self.credentials) || !self.uri.startsWith('s3://') || self.credentials.key == 'token'",
+            "s3:// reads the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the Secret: remove credentials.key",
+            ".credentials.key",
         ),
         Rule(
             "model-cache-scheme",
@@ -176,7 +193,8 @@ class AcceleratorSpec(ApiModel):
         Field(
             ge=1,
             le=100_000,
-            description="Hard budget of GPUs over all roles, a canary's surge excluded; default: one replica's.",
+            description="Hard budget of GPUs over all roles, a canary's surge excluded; without it "
+            "spec.scaling decides (one replica if that says nothing).",
         ),
     ] = None
     prefill: Annotated[
@@ -262,12 +280,7 @@ class SLO(ApiModel):
     target: Annotated[
         Duration,
         Field(description="What the percentile must not exceed, such as 1200ms."),
-        Rule(
-            "slo-target-zero",
-            # What is no duration at all is the other rule's to say.
-            matches("[1-9]") + " || !" + matches("[0-9]"),
-            "a target of zero can't be met: write what users accept, such as 1200ms",
-        ),
+        above_zero("slo-target-zero", "a target of zero can't be met: write what users accept, such as 1200ms"),
     ]
 
 

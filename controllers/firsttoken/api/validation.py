@@ -5,7 +5,7 @@ AcceleratorProfile exists) is not judged.
 """
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -36,6 +36,8 @@ class Fault:
     path: str
     message: str
     line: int
+    nothing_of_ours: bool = False
+    """The text is about something else: it holds no object of ours, which is a fault only if it should."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,12 @@ def validate(text: str) -> Validation:
         if isinstance(verdict, str):
             checked += 1
             faults += _faults(document, _causes(document, schemas()[verdict]))
+        elif document.causes:  # broken YAML: that it is no object of ours may only follow from that
+            faults += _faults(document, document.causes)
         else:
             (notes if verdict.is_note else faults).append(_fault(document, verdict.cause))
-            faults += _faults(document, tuple(c for c in document.causes if c != verdict.cause))
     if not (faults or checked):
-        faults.append(Fault(0, "", "", "", f"holds no object of {GROUP}: expected {_kind_names()}", 1))
+        faults.append(Fault(0, "", "", "", f"holds no object of {GROUP}: expected {_kind_names()}", 1, True))
     faults.sort(key=lambda f: (f.document_index, f.line, f.path))
     return Validation(tuple(faults), tuple(notes), checked)
 
@@ -93,8 +96,6 @@ def _kind_names() -> str:
 def _identify(document: Document) -> str | _Refusal:
     """The kind of a document of ours, or why it isn't one."""
     value = document.value
-    if document.causes and value is None:
-        return _Refusal(document.causes[0])
     if not isinstance(value, dict):
         return _Refusal(Cause((), "not an object: a document is a map with apiVersion, kind, metadata and spec"))
     version, kind = value.get("apiVersion"), value.get("kind")
@@ -125,8 +126,12 @@ def _foreign(version: str, kind: str) -> _Refusal:
 
 
 def _causes(document: Document, schema: Schema) -> Iterator[Cause]:
+    """YAML faults, and what is wrong elsewhere: a value that couldn't be read is not missing too."""
     yield from document.causes
-    yield from _object_causes(document.value, schema)
+    unread = [cause.at for cause in document.causes if cause.blocks]
+    for cause in _object_causes(document.value, schema):
+        if not any(cause.at[: len(at)] == at for at in unread):
+            yield cause
 
 
 def _object_causes(value: dict[str, Any], schema: Schema) -> Iterator[Cause]:
@@ -151,8 +156,8 @@ def _object_causes(value: dict[str, Any], schema: Schema) -> Iterator[Cause]:
         yield replace(cause, path=cel_rules.path_of(cause.at, schema))
 
 
-def _faults(document: Document, causes: Iterator[Cause] | tuple[Cause, ...]) -> list[Fault]:
-    return [_fault(document, cause) for cause in causes]
+def _faults(document: Document, causes: Iterable[Cause]) -> list[Fault]:
+    return list(dict.fromkeys(_fault(document, cause) for cause in causes))
 
 
 def _fault(document: Document, cause: Cause) -> Fault:

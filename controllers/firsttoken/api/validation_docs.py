@@ -1,15 +1,15 @@
-"""What is refused, and in which words: `python -m firsttoken.api.validation_docs FILE` writes docs/validation.md."""
+"""What is refused, and in which words: the text of docs/validation.md (`make docs` writes it)."""
 
-import sys
 from itertools import groupby
-from pathlib import Path
 
 import yaml
 
 from firsttoken.api.example import BASES, Example
-from firsttoken.api.examples_change import CHANGE, ENGINE
+from firsttoken.api.examples_change import CHANGE
+from firsttoken.api.examples_engine import ENGINE
 from firsttoken.api.examples_model import IDENTITY, MODEL, WORKLOAD
 from firsttoken.api.examples_pod import ENVIRONMENT, POD, RECORDS
+from firsttoken.api.extra_args import GROUPS
 from firsttoken.api.validation import MAX_TEXT_CHARACTERS, check_object
 from firsttoken.api.validation_examples import rejected
 
@@ -23,10 +23,17 @@ _SECTIONS = (
     ("Environment and resources", ENVIRONMENT),
     ("Accelerator profiles and revisions", RECORDS),
 )
+
+
+def _flags() -> str:
+    groups = ((group.why, sorted((*group.flags, *group.switches))) for group in GROUPS)
+    return "\n".join(f"- {why}: {', '.join(f'`{flag}`' for flag in flags)}" for why, flags in groups)
+
+
 _INTRODUCTION = f"""\
 # What is refused, and why
 
-<!-- Made by `python -m firsttoken.api.validation_docs`; don't edit. -->
+<!-- Made by `make docs`; don't edit. -->
 
 Each row is a rule of `crds/*.yaml`, a manifest that breaks it and what is said about it. `kubectl apply` says it, from
 the API server; `firsttoken validate -f FILE` says the same without a cluster (exit code 2), with the line in the file.
@@ -40,6 +47,10 @@ unknown fields, and doesn't evaluate rules while a required field, a type or a l
 **Size.** Texts, lists and maps have bounds, so that an InferenceService stays far below etcd's limit of 1.5 MiB, and so
 do the revisions that hold copies of it: `tests/api/test_size.py` computes the largest one. A file for
 `firsttoken validate` may have {MAX_TEXT_CHARACTERS // 1024} Ki characters.
+
+**extraArgs** may set the flags below and nothing else (`docs/decisions/0009-extra-args-are-allow-listed.md`):
+
+{_flags()}
 
 **What no rule can say.** Whether an AcceleratorProfile, a Secret or a ConfigMap exists, whether a time zone is known,
 whether a plan fits: the conditions of the service tell.
@@ -97,13 +108,3 @@ def _indented(line: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def main(file: Path) -> None:
-    """Write the page to `file`."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

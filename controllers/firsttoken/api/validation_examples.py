@@ -2,24 +2,22 @@
 
 from typing import Any
 
-import yaml
-
-from firsttoken.api import examples_change, examples_model, examples_pod
+from firsttoken.api import examples_change, examples_engine, examples_model, examples_pod
 from firsttoken.api.documents import read
 from firsttoken.api.example import BASES, Example
 
-EXAMPLES: tuple[Example, ...] = (*examples_model.EXAMPLES, *examples_change.EXAMPLES, *examples_pod.EXAMPLES)
+EXAMPLES: tuple[Example, ...] = (
+    *examples_model.EXAMPLES,
+    *examples_engine.ENGINE,
+    *examples_change.CHANGE,
+    *examples_pod.EXAMPLES,
+)
 
 
 def rejected(example: Example) -> dict[str, Any]:
     """The object that `example` is about."""
     merged: dict[str, Any] = merge(_load(BASES[example.kind]), _load(example.patch))
     return merged
-
-
-def rejected_yaml(example: Example) -> str:
-    """The same as YAML text."""
-    return yaml.safe_dump(rejected(example), sort_keys=False, allow_unicode=True, width=10**6)
 
 
 def merge(target: Any, patch: Any) -> Any:

@@ -13,6 +13,7 @@ from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.manifests.images import PULL_POLICY
 from firsttoken.manifests.overlay import Overlay, overlay, with_entries, with_mounts, with_resources
 from firsttoken.manifests.sources import ModelSource, model_source, served_name
+from firsttoken.planning.parallelism import ACROSS_NODES, fits_a_node
 from firsttoken.planning.types import Plan, RolePlan
 
 Object = dict[str, Any]
@@ -109,11 +110,11 @@ def engine_deployment(engine: Engine) -> Object:
 
 
 def _check_fits_one_pod(role: RolePlan, profile: AcceleratorProfileSpec) -> None:
-    if role.nodes_per_replica > 1 or role.gpus_per_replica > profile.devices_per_node:
+    """The planner never makes such a plan; a stored one of another version, or a profile edited since, may be."""
+    if not fits_a_node(role.gpus_per_replica, profile):
         raise UnsupportedPlan(
             f"one {role.role} replica needs {role.gpus_per_replica} GPUs, a {role.accelerator} node has "
-            f"{profile.devices_per_node}: replicas across nodes are not supported yet; use a smaller or quantised "
-            "model, or fewer pipeline stages"
+            f"{profile.devices_per_node}: {ACROSS_NODES}"
         )
 
 
@@ -191,15 +192,10 @@ def _mounts() -> list[Object]:
 def engine_args(engine: Engine) -> dict[str, str]:
     """vLLM's flags without dashes: the operator's own over the plan's over `spec.engine.extraArgs`."""
     model, role = engine.service.spec.model, engine.role
-    defaults = {"max-model-len": str(engine.plan.max_model_length), "tensor-parallel-size": str(role.tensor_parallel)}
-    if role.pipeline_parallel > 1:
-        defaults["pipeline-parallel-size"] = str(role.pipeline_parallel)
-    if model.quantization:
-        defaults["quantization"] = model.quantization
     own = {"served-model-name": served_name(model), "host": "0.0.0.0", "port": str(names.ENGINE_PORT)}  # noqa: S104
     if model.trust_remote_code:
         own["trust-remote-code"] = ""
-    return {**engine.service.spec.engine.extra_args, **defaults, **role.engine_args, **own, **engine.source.args}
+    return {**engine.service.spec.engine.extra_args, **role.engine_args, **own, **engine.source.args}
 
 
 def _flags(args: dict[str, str]) -> list[str]:

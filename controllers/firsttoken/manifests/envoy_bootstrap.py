@@ -6,6 +6,7 @@ What changes while it runs (routes, weights, clusters) is in `envoy_routes` and 
 from typing import Any
 
 from firsttoken.manifests import names
+from firsttoken.manifests.router import STREAM_SECONDS
 
 Config = dict[str, Any]
 
@@ -115,8 +116,11 @@ def _ingress() -> Config:
         "normalize_path": True,
         "preserve_external_request_id": True,
         "server_header_transformation": "PASS_THROUGH",
-        "request_headers_timeout": "10s",  # slow senders of headers; a body may take its time
-        "stream_idle_timeout": "600s",  # no byte either way: waiting in a queue is silent too
+        "request_headers_timeout": "10s",  # slow senders of headers; a body may take its time, but not for ever
+        "request_timeout": "600s",
+        # No byte either way. A queue is silent, and so is a batch request without `stream` until its last token, so
+        # this must not end what the longest stream may take.
+        "stream_idle_timeout": f"{STREAM_SECONDS}s",
         "common_http_protocol_options": {"idle_timeout": "900s"},
         "rds": {"route_config_name": ROUTE_CONFIG, "config_source": _watched(ROUTES_FILE)},
         "http_filters": [_stamp_filter(), _baggage_filter(), _router_filter()],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firsttoken.api.change import RolloutSplit
+from firsttoken.manifests import names
 from firsttoken.manifests.envoy_bootstrap import ROUTE_CONFIG
 from firsttoken.manifests.router import STREAM_SECONDS
 
@@ -34,6 +35,11 @@ class Backend:
     port: int
     weight: int
 
+    @property
+    def through_router(self) -> bool:
+        """Whether vllm-router stands between Envoy and the engines (see `names.entry_point`)."""
+        return self.port == names.ROUTER_PORT
+
 
 def clusters(namespace: str, backends: Sequence[Backend], cluster_domain: str) -> list[Config]:
     """One cluster per backend, named after the revision, so that Envoy's statistics are per arm."""
@@ -54,8 +60,7 @@ def _cluster(namespace: str, backend: Backend, cluster_domain: str) -> Config:
         "dns_lookup_family": "V4_PREFERRED",
         "dns_refresh_rate": "2s",
         "dns_failure_refresh_rate": {"base_interval": "1s", "max_interval": "5s"},
-        # Between the pods of one arm by outstanding requests; between arms never by load (M5.3).
-        "lb_policy": "LEAST_REQUEST",
+        **(_one_router() if backend.through_router else _LEAST_REQUEST),
         "connect_timeout": "3s",
         "load_assignment": {
             "cluster_name": backend.revision,
@@ -74,6 +79,26 @@ def _cluster(namespace: str, backend: Backend, cluster_domain: str) -> Config:
             }
         },
     }
+
+
+# Between the engines of one arm by outstanding requests; between arms never by load (M5.3).
+_LEAST_REQUEST: Config = {"lb_policy": "LEAST_REQUEST"}
+
+
+def _one_router() -> Config:
+    """All requests of an arm to one pod of vllm-router; the others stand by.
+
+    Each router knows only the prefixes and loads it has seen itself: two that share the traffic would send equal
+    prefixes to different engines and misjudge both loads. A hash over a constant finds the same pod from every Envoy.
+    When that pod leaves (DNS, no connection), the next one takes over at once and learns the prefixes anew.
+    """
+    constant = {"pattern": {"regex": "^.*$"}, "substitution": "all"}
+    policy = {"header": {"header_name": ":path", "regex_rewrite": constant}}
+    maglev = f"{_TYPE}.extensions.load_balancing_policies.maglev.v3.Maglev"
+    # In the cluster's policy: the route's hash belongs to the split, which may be by user.
+    typed = {"@type": maglev, "consistent_hashing_lb_config": {"hash_policy": [policy]}}
+    extension = {"name": "envoy.load_balancing_policies.maglev", "typed_config": typed}
+    return {"load_balancing_policy": {"policies": [{"typed_extension_config": extension}]}}
 
 
 def _outliers() -> Config:
@@ -145,5 +170,6 @@ def _retries() -> Config:
                 "typed_config": {"@type": f"{_TYPE}.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
             }
         ],
-        "host_selection_retry_max_attempts": 3,
+        # By hash (Maglev) each attempt is a throw of the dice between the pods: three left one in eight at the dead one.
+        "host_selection_retry_max_attempts": 20,
     }

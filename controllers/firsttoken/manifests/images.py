@@ -8,7 +8,11 @@ PULL_POLICY = "IfNotPresent"
 
 @dataclass(frozen=True)
 class Images:
-    """Images by part; the engine's is the default for services without `spec.engine.image`."""
+    """Images by part; the engine's is the default for services without `spec.engine.image`.
+
+    The `firsttoken/` ones are published nowhere yet: build them, push them to your registry, and name them to the
+    operator (`--engine-image`, `--router-image`, `--envoy-image`).
+    """
 
     engine: str = "firsttoken/runtime:0.1.0"
     router: str = "firsttoken/router:0.1.0"

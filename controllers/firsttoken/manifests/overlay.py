@@ -10,8 +10,6 @@ from firsttoken.manifests.canonical import canonical_quantity, environment, pass
 
 # Pod fields taken over as they are; nothing else of the pod template's spec reaches the pod.
 _POD_FIELDS = ("serviceAccountName", "priorityClassName", "runtimeClassName", "schedulerName", "imagePullSecrets")
-# GPUs follow from the plan, whatever vendor's name a user tries.
-_DEVICES = ("nvidia.com/", "amd.com/", "habana.ai/", "gpu.intel.com/")
 
 Entry = dict[str, Any]
 
@@ -70,7 +68,10 @@ def _covers(path: str, owned: Iterable[str]) -> bool:
 
 
 def with_resources(requests: dict[str, str], devices: dict[str, str], extra: Entry) -> Entry:
-    """Container resources: default `requests`, the user's CPU, memory and so on over them, and the plan's `devices`."""
+    """Container resources: default `requests`, the user's CPU, memory, RDMA and so on over them, the plan's `devices`.
+
+    Which resources a user may name is the API's to say (NO_DEVICES); only the number of the plan's own stands here.
+    """
     limits = _quantities(extra.get("limits", {}), devices)
     asked = _quantities(extra.get("requests", {}), devices)
     # A limit without a request: Kubernetes requests the limit, and our default could lie above it.
@@ -80,8 +81,4 @@ def with_resources(requests: dict[str, str], devices: dict[str, str], extra: Ent
 
 
 def _quantities(resources: dict[str, Any], devices: dict[str, str]) -> dict[str, str]:
-    return {
-        name: canonical_quantity(value)
-        for name, value in resources.items()
-        if name not in devices and not name.startswith(_DEVICES)
-    }
+    return {name: canonical_quantity(value) for name, value in resources.items() if name not in devices}

@@ -12,7 +12,7 @@ Object = dict[str, Any]
 # The longest stream anybody may hold; vllm-router's time-out spans prefill and the whole stream, Envoy's likewise.
 STREAM_SECONDS = 3600
 
-_REPLICAS = 2  # one may go at any time; fixed, so that it never varies with the load
+_REPLICAS = 2  # one works, one stands by (envoy_routes._one_router); fixed, so that it never varies with the load
 _TREE_CHARACTERS = 4 * 2**20  # prefix tree per engine and model; 32 Mi by default, which grows to gigabytes (S18)
 _PAYLOAD_BYTES = 64 * 2**20
 
@@ -115,6 +115,9 @@ def router_args(service: InferenceService, revision: str, plan: Plan) -> list[st
         f"--request-timeout-secs={STREAM_SECONDS}",
         # A request that killed one engine must not be given to the next; and see `transfer`.
         "--disable-retries",
+        # Like Envoy's ejection by 5xx: ten errors in a row, which may be one client's bad request or load, would take
+        # an engine out (tried: 503 from the 11th on). The health checks below find engines that are really gone.
+        "--disable-circuit-breaker",
         "--health-check-interval-secs=5",
         "--health-check-timeout-secs=5",
         "--health-failure-threshold=3",

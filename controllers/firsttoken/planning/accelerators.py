@@ -1,5 +1,7 @@
 """The catalogue of accelerators that ships with Firsttoken, and what the planner reads from a profile."""
 
+import difflib
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -33,6 +35,13 @@ def _catalogue() -> dict[str, AcceleratorProfileSpec]:
     return {m["metadata"]["name"]: AcceleratorProfileSpec.model_validate(m["spec"]) for m in catalogue_manifests()}
 
 
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three names that `name` begins, or else that resemble it, best first."""
+    names = sorted(known)
+    longer = sorted((n for n in names if name and n.startswith(name)), key=lambda n: (len(n), n))
+    return (longer or difflib.get_close_matches(name, names, n=3))[:3]
+
+
 def device_bytes(profile: AcceleratorProfileSpec) -> int:
     """Memory of one device, bytes."""
     return int(quantity(profile.memory))
@@ -64,7 +73,10 @@ def can_serve_fp8_weights(profile: AcceleratorProfileSpec) -> bool:
 
 
 def max_tensor_parallel(profile: AcceleratorProfileSpec) -> int:
-    """Tensor parallelism stays inside a node, and below 3 where GPUs only meet over PCIe (M4.6)."""
+    """Tensor parallelism stays inside a node, and below 3 where GPUs only meet over PCIe (M4.6).
+
+    `link_gb_per_second` above 0 says that links join all devices of the node, so that an all-reduce stays on them.
+    """
     if profile.link_gb_per_second:
         return profile.devices_per_node
     return min(profile.devices_per_node, MAX_TENSOR_PARALLEL_WITHOUT_LINK)

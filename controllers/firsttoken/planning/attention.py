@@ -1,68 +1,70 @@
-"""Which attention backend can serve a model on a device, and why not (M4.1; facts: vLLM 0.32's source)."""
+"""Which attention backend can serve a model on a device, and why not (M4.1)."""
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import capability, is_cpu
+from firsttoken.planning.backends import AMPERE, BLACKWELL, HOPPER, able_backends, beyond_flashinfer, ruled_out
+from firsttoken.planning.kv_formats import PIN as KV_PIN
+from firsttoken.planning.kv_formats import check_outside_cuda
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import ModelFacts, Reason
 
-AMPERE, HOPPER, BLACKWELL = (8, 0), (9, 0), (10, 0)
-FLASHINFER_HEADS = (64, 128, 256, 512)
-MLA_BACKENDS = ("FLASHMLA", "TRITON_MLA")
-
-
-def ruled_out(backend: str, facts: ModelFacts, cuda: tuple[int, int], kv_cache_dtype: str) -> str | None:
-    """Why `backend` can't serve this, or None. `cuda` is the compute capability."""
-    mla = facts.kv_lora_rank is not None
-    if mla != (backend in MLA_BACKENDS):
-        return f"{facts.name} {'has' if mla else 'does not have'} latent attention (MLA)"
-    if backend == "FLASHMLA":
-        return None if cuda[0] in (9, 10) else _needs("9.0 or 10.0", cuda)
-    rules = {"FLASH_ATTN": _flash_attn, "FLASHINFER": _flashinfer, "FLEX_ATTENTION": _flex, "TRITON_ATTN": _triton}
-    rule = rules.get(backend)
-    return rule(facts, cuda, kv_cache_dtype) if rule else None
+Choice = tuple[str | None, tuple[Reason, ...]]
 
 
 def choose_backend(
     pinned: str | None, facts: ModelFacts, profile: AcceleratorProfileSpec, kv_cache_dtype: str
-) -> tuple[str | None, tuple[Reason, ...]]:
+) -> Choice:
     """The backend to name to vLLM (None: its own choice is right) and why. Raises InfeasibleError for a bad pin."""
     cuda = capability(profile)
     if cuda is None:
+        check_outside_cuda(kv_cache_dtype, profile)
         return _outside_cuda(pinned, profile)
+    able = able_backends(facts, cuda, kv_cache_dtype)
+    if not able:
+        raise _no_kernel(facts, profile, kv_cache_dtype)
     if pinned is not None:
         why = ruled_out(pinned, facts, cuda, kv_cache_dtype)
         if why is not None:
-            raise _bad_pin(pinned, why, facts, profile, kv_cache_dtype)
+            raise _bad_pin(pinned, why, able, facts, profile)
         return pinned, (Reason("AttentionBackend", f"{pinned}, as pinned"),)
-    return _choose(facts, profile, cuda, kv_cache_dtype)
+    if facts.kv_lora_rank is not None:
+        return _choose_latent(profile, cuda)
+    return _choose(facts, profile, cuda, kv_cache_dtype, able)
+
+
+def _choose_latent(profile: AcceleratorProfileSpec, cuda: tuple[int, int]) -> Choice:
+    if cuda < HOPPER:
+        return _forced("TRITON_MLA", f"the other MLA kernels need compute capability 9.0, {profile.product} has", cuda)
+    return None, ()
 
 
 def _choose(
-    facts: ModelFacts, profile: AcceleratorProfileSpec, cuda: tuple[int, int], kv_cache_dtype: str
-) -> tuple[str | None, tuple[Reason, ...]]:
-    mla = facts.kv_lora_rank is not None
-    if mla and cuda < HOPPER:
-        return _forced("TRITON_MLA", f"the other MLA kernels need compute capability 9.0, {profile.product} has", cuda)
-    if not mla and cuda < AMPERE:
+    facts: ModelFacts, profile: AcceleratorProfileSpec, cuda: tuple[int, int], kv_cache_dtype: str, able: list[str]
+) -> Choice:
+    if cuda < AMPERE:
         text = f"FLASH_ATTN and FLASHINFER need compute capability 8.0, {profile.product} has"
-        return _forced("TRITON_ATTN", text, cuda)
-    if facts.alibi and cuda[0] == BLACKWELL[0]:
-        text = "vLLM tries FLASHINFER first, which is not verified with ALiBi, on compute capability"
-        return _forced("FLASH_ATTN", text, cuda)
-    if facts.alibi:
+        return _forced(able[0], text, cuda)
+    why = ruled_out("FLASH_ATTN", facts, cuda, kv_cache_dtype)
+    unverified = beyond_flashinfer(facts)
+    if unverified and cuda[0] == BLACKWELL[0]:
+        text = f"vLLM tries FLASHINFER first, which is not verified with {unverified}, on compute capability"
+        return _forced(able[0], text, cuda)
+    if facts.alibi and why is None:
         text = f"vLLM's own choice, FLASH_ATTN, serves the ALiBi positions of {facts.name}; FLEX_ATTENTION can't"
         return None, (Reason("AttentionBackend", text),)
-    why = None if mla else ruled_out("FLASH_ATTN", facts, cuda, kv_cache_dtype)
+    if unverified and why is not None:
+        text = f"FLASH_ATTN is ruled out: {why}; FLASHINFER is not verified with {unverified}"
+        return able[0], (Reason("AttentionBackend", f"{able[0]}: {text}"),)
     if why is not None:
         return None, (Reason("AttentionBackend", f"FLASH_ATTN is ruled out: {why}; vLLM takes its next choice"),)
     return None, ()
 
 
-def _forced(backend: str, text: str, cuda: tuple[int, int]) -> tuple[str, tuple[Reason, ...]]:
+def _forced(backend: str, text: str, cuda: tuple[int, int]) -> Choice:
     return backend, (Reason("AttentionBackend", f"{backend}: {text} {cuda[0]}.{cuda[1]}"),)
 
 
-def _outside_cuda(pinned: str | None, profile: AcceleratorProfileSpec) -> tuple[str | None, tuple[Reason, ...]]:
+def _outside_cuda(pinned: str | None, profile: AcceleratorProfileSpec) -> Choice:
     if pinned is None:
         return None, ()
     if is_cpu(profile):
@@ -73,54 +75,27 @@ def _outside_cuda(pinned: str | None, profile: AcceleratorProfileSpec) -> tuple[
     return pinned, (Reason("AttentionBackend", f"{pinned}, as pinned; not checked for {profile.product}"),)
 
 
-def _bad_pin(
-    pinned: str, why: str, facts: ModelFacts, profile: AcceleratorProfileSpec, kv_cache_dtype: str
-) -> InfeasibleError:
+def _no_kernel(facts: ModelFacts, profile: AcceleratorProfileSpec, kv_cache_dtype: str) -> InfeasibleError:
+    latent = "latent attention (MLA) of " if facts.kv_lora_rank is not None else ""
+    if kv_cache_dtype == "auto":
+        text = f"no attention backend serves {latent}{facts.name} on {profile.product}: choose another GPU"
+        return InfeasibleError("AttentionBackend", text)
     cuda = capability(profile) or AMPERE
-    able = [
-        b
-        for b in ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLASHMLA", "TRITON_MLA")
-        if ruled_out(b, facts, cuda, kv_cache_dtype) is None
-    ]
+    others = [d for d in ("fp8", "auto") if able_backends(facts, cuda, d)]
+    return InfeasibleError(
+        "KVCacheDtype",
+        f"{KV_PIN} is {kv_cache_dtype}, which no attention backend reads for {latent}{facts.name} on "
+        f"{profile.product}: choose {' or '.join(others) or 'another GPU'}",
+        {KV_PIN: others[0]} if others else {},
+    )
+
+
+def _bad_pin(
+    pinned: str, why: str, able: list[str], facts: ModelFacts, profile: AcceleratorProfileSpec
+) -> InfeasibleError:
     return InfeasibleError(
         "AttentionBackend",
         f"spec.engine.pins.attentionBackend is {pinned}, which can't serve {facts.name} on {profile.product}: {why}; "
         f"pin one of {', '.join(able)}, or none",
-        {"spec.engine.pins.attentionBackend": able[0]} if able else {},
+        {"spec.engine.pins.attentionBackend": able[0]},
     )
-
-
-def _needs(wanted: str, cuda: tuple[int, int]) -> str:
-    return f"it needs compute capability {wanted}, here it is {cuda[0]}.{cuda[1]}"
-
-
-def _flash_attn(facts: ModelFacts, cuda: tuple[int, int], kv_cache_dtype: str) -> str | None:
-    if cuda < AMPERE:
-        return _needs("8.0", cuda)
-    if facts.head_dim % 8 or facts.head_dim > 256:
-        return f"head size {facts.head_dim} is not a multiple of 8 up to 256"
-    if _fp8(kv_cache_dtype) and cuda[0] not in (9, 10):
-        return f"it reads an FP8 KV cache on compute capability 9.0 and 10.0 only, here it is {cuda[0]}.{cuda[1]}"
-    return None
-
-
-def _flashinfer(facts: ModelFacts, cuda: tuple[int, int], _kv_cache_dtype: str) -> str | None:
-    if not AMPERE <= cuda <= (12, 1):
-        return _needs("8.0 to 12.1", cuda)
-    if facts.head_dim not in FLASHINFER_HEADS:
-        return f"head size {facts.head_dim} is not one of 64, 128, 256, 512"
-    return "it is not verified with ALiBi" if facts.alibi else None
-
-
-def _flex(facts: ModelFacts, _cuda: tuple[int, int], kv_cache_dtype: str) -> str | None:
-    if facts.alibi:
-        return "it has no ALiBi"
-    return "it has no FP8 KV cache" if _fp8(kv_cache_dtype) else None
-
-
-def _triton(facts: ModelFacts, _cuda: tuple[int, int], _kv_cache_dtype: str) -> str | None:
-    return f"head size {facts.head_dim} is below 32" if facts.head_dim < 32 else None
-
-
-def _fp8(kv_cache_dtype: str) -> bool:
-    return kv_cache_dtype.startswith("fp8")

@@ -9,7 +9,9 @@ from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.accelerators import device_bytes, is_cpu, max_tensor_parallel
 from firsttoken.planning.memory import EngineLoad, element_bytes, memory_budget, weights_bytes, whole_blocks
 from firsttoken.planning.parallelism import (
+    ACROSS_NODES,
     LEAST_KV_SHARE,
+    NO_STAGES,
     USEFUL_CONCURRENCY,
     Candidate,
     fits,
@@ -20,6 +22,7 @@ from firsttoken.planning.parallelism import (
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.replicas import least_replicas
 from firsttoken.planning.types import MemoryBudget, ModelFacts, Reason
+from firsttoken.planning.workload import ResolvedWorkload
 
 RoleLoad = tuple[str, AcceleratorProfileSpec, EngineLoad]
 
@@ -43,17 +46,18 @@ def layout_reason(spec: InferenceServiceSpec, roles: int) -> Reason:
         return Reason("Layout", "Disaggregated, as spec.layout.mode says: prefill and decode on GPUs of their own")
     if spec.layout.mode == LayoutMode.COLOCATED:
         return Reason("Layout", "Colocated, as spec.layout.mode says")
-    return Reason("Layout", "Colocated to begin with: a split pays where measurements confirm the imbalance (M4.5)")
+    return Reason("Layout", "Colocated to begin with: a split pays where measurements confirm the imbalance")
 
 
-def caching_reason(spec: InferenceServiceSpec, shared_prefix: int, caching: bool) -> Reason:
+def caching_reason(spec: InferenceServiceSpec, work: ResolvedWorkload, caching: bool) -> Reason:
     """Prefix caching from the workload (M4.3)."""
     pins, state = spec.engine.pins, "on" if caching else "off"
     if pins and pins.prefix_caching is not None:
         return Reason("PrefixCaching", f"{state}, as pinned")
     profile = spec.workload.profile.value
-    if shared_prefix:
-        return Reason("PrefixCaching", f"{state}: prompts share their first {shared_prefix} tokens")
+    if work.shared_prefix:
+        source = "" if work.shared_prefix_given else f", assumed for profile {profile}"
+        return Reason("PrefixCaching", f"{state}: prompts share their first {work.shared_prefix} tokens{source}")
     why = "prompts repeat what came before" if caching else "prompts have nothing in common"
     return Reason("PrefixCaching", f"{state}: in profile {profile} {why}")
 
@@ -63,8 +67,12 @@ def router_reason(roles: int, caching: bool, several: bool) -> Reason:
     if roles > 1:
         return Reason("Router", "vllm-router leads each request from prefill to decode")
     if caching and several:
-        return Reason("Router", "vllm-router sends equal prefixes to the same replica, since each has its own cache")
-    why = "one replica" if not several else "no prefix cache to aim for"
+        text = (
+            "vllm-router sends a prompt to the replica that holds most of its prefix, since each has its own cache, "
+            "unless that one is much busier; one router pod works, so that it sees all prompts, a second stands by"
+        )
+        return Reason("Router", text)
+    why = "the budget allows one replica" if not several else "no prefix cache to aim for"
     return Reason("Router", f"none: {why}, Envoy spreads the requests")
 
 
@@ -96,18 +104,18 @@ def parallelism_reasons(
         text = f"{tensor}: the widest split of a layer that model and {profile.product} allow; stages add the rest"
         reasons = [Reason("TensorParallel", text)]
     elif chosen.useful:
-        text = f"{tensor}: the fewest devices that hold the weights and a dozen requests ({fit} fit, M4.4)"
+        text = f"{tensor}: the fewest devices that hold the weights and a dozen requests ({fit} fit)"
         reasons = [Reason("TensorParallel", text)]
     else:
-        text = f"{tensor}: {fit} requests fit, below the {USEFUL_CONCURRENCY} of M4.4; no allowed shape holds more"
+        text = (
+            f"{tensor}: {fit} requests fit, below the {USEFUL_CONCURRENCY} that a replica should hold; "
+            "no allowed shape holds more"
+        )
         reasons = [Reason("TensorParallel", text)]
     if chosen.pipeline_parallel > 1:
         reasons.append(_stages_reason(pins, facts, profile, chosen))
-    if chosen.nodes > 1:
-        text = f"a replica spans {chosen.nodes} nodes of {profile.devices_per_node} devices: one node does not hold it"
-        reasons.append(Reason("AcrossNodes", text))
-    elif chosen.gpus > 1:
-        reasons.append(Reason("WithinNode", "a replica stays in one node: no link between nodes is on its path (M4.6)"))
+    if chosen.gpus > 1:
+        reasons.append(Reason("WithinNode", "a replica stays in one node: no link between nodes is on its path"))
     return reasons
 
 
@@ -134,6 +142,7 @@ def too_big(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleL
         return InfeasibleError("MaxCount", text)
     if limit is not None and limit < least:
         return InfeasibleError("MaxCount", f"{least} replicas need a GPU each, spec.accelerator.maxCount is {limit}")
+    _check_one_node_holds(spec, facts, roles)
     shares = [(role, _largest(spec, facts, role, allowed)) for role in roles]
     (name, profile, load), (gpus, memory) = next(
         ((role, best) for role, best in shares if not fits(best[1], role[1], role[2].max_model_length)), shares[0]
@@ -148,12 +157,38 @@ def too_big(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleL
     )
 
 
+def _check_one_node_holds(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleLoad]) -> None:
+    """Raises InfeasibleError when a role does not fit into a whole node, so that a larger budget would not help.
+
+    With a pinned shape it is the pin that binds, and on CPU a node is one device.
+    """
+    pins = spec.engine.pins or EnginePins()
+    if pins.tensor_parallel is not None or pins.pipeline_parallel is not None:
+        return
+    for name, profile, load in roles:
+        if is_cpu(profile) or _one_node_holds(facts, profile, load, name):
+            continue
+        gpus, memory = _largest(spec, facts, (name, profile, load), None)
+        stages = name != "serve" and _one_node_holds(facts, profile, load, "serve")
+        raise InfeasibleError(
+            "PipelineParallel" if stages else "AcrossNodes",
+            f"{name + ': ' if len(roles) > 1 else ''}{_arithmetic(facts, profile, load, gpus, memory)}; "
+            + (NO_STAGES if stages else f"a node has {profile.devices_per_node} device(s), and {ACROSS_NODES}"),
+            {**_shorter(spec, memory, profile), **({"spec.layout.mode": "Colocated"} if stages else {})},
+        )
+
+
+def _one_node_holds(facts: ModelFacts, profile: AcceleratorProfileSpec, load: EngineLoad, role: str) -> bool:
+    budgets = (memory_budget(facts, profile, t, p, load) for t, p in shapes(facts, profile, EnginePins(), role))
+    return any(fits(memory, profile, load.max_model_length) for memory in budgets)
+
+
 def _largest(
     spec: InferenceServiceSpec, facts: ModelFacts, role: RoleLoad, allowed: int | None
 ) -> tuple[int, MemoryBudget]:
     """The shape within `allowed` GPUs that leaves most KV; beyond it the smallest shape there is."""
-    _, profile, load = role
-    every = shapes(facts, profile, spec.engine.pins or EnginePins())
+    name, profile, load = role
+    every = shapes(facts, profile, spec.engine.pins or EnginePins(), name)
     within = [s for s in every if allowed is None or s[0] * s[1] <= allowed] or every[:1]
     budgets = [(t * p, memory_budget(facts, profile, t, p, load)) for t, p in within]
     return max(budgets, key=lambda b: (b[1].kv_cache_tokens, b[0]))

@@ -46,9 +46,9 @@ def length_reason(lengths: Lengths, chosen: int, facts: ModelFacts) -> tuple[Rea
     if any(r.code == "MaxModelLength" for r in lengths.reasons):
         return ()
     work = lengths.workload
-    how = f"P95 prompt {work.prompt.p95} + P95 output {work.output.p95} = {work.p95_total} tokens"
+    how = f"P95 prompt {work.prompt.p95} + P95 output {work.output.p95} = {work.p95_total} tokens{work.assumed()}"
     if chosen == lengths.options[0] and chosen < facts.max_position_embeddings:
-        return (Reason("MaxModelLength", f"{chosen} tokens: {how}, times {HEADROOM} since P95 is not the longest"),)
+        return (Reason("MaxModelLength", f"{chosen} tokens: {HEADROOM} x ({how}), since P95 is not the longest"),)
     if chosen == lengths.options[0]:
         return (Reason("MaxModelLength", f"{chosen} tokens, the most {facts.name} was made for: {how}"),)
     return (Reason("MaxModelLength", f"{chosen} tokens: {how}; memory leaves no room for longer requests"),)
@@ -78,8 +78,8 @@ def _cut(lengths: TokenDistribution, limit: int) -> TokenDistribution:
 def _too_long(workload: ResolvedWorkload, limit: int, facts: ModelFacts) -> InfeasibleError:
     prompt, output = workload.prompt.p95, workload.output.p95
     message = (
-        f"P95 prompt {prompt} + P95 output {output} = {prompt + output} tokens exceed the {limit} tokens of one "
-        f"request ({facts.name} was made for {facts.max_position_embeddings})"
+        f"P95 prompt {prompt} + P95 output {output} = {prompt + output} tokens{workload.assumed()}: more than the "
+        f"{limit} tokens of one request ({facts.name} was made for {facts.max_position_embeddings})"
     )
     longest = facts.max_position_embeddings
     if limit < prompt + output <= longest:

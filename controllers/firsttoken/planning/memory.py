@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import capability, device_bytes, is_cpu
+from firsttoken.planning.kv_formats import kv_format
 from firsttoken.planning.types import MemoryBudget, ModelFacts
 
 GIB = 2**30
@@ -59,16 +60,16 @@ def weights_bytes(facts: ModelFacts, element: int = 2) -> int:
     return int(layers * per_parameter) + facts.embedding_parameters * element
 
 
-def kv_bytes_per_token_and_layer(facts: ModelFacts, tensor_parallel: int, element: float) -> float:
-    """KV of one token in one layer on one rank, bytes.
+def kv_bytes_per_token_and_layer(facts: ModelFacts, tensor_parallel: int, element: float, scale: int = 0) -> float:
+    """KV of one token in one layer on one rank, bytes; `scale` is of a token's key or value in one head.
 
     GQA and MQA: a rank has its share of the KV heads but at least one, so heads are replicated when there are more
     ranks than heads. MLA: the latent vector and the rotary key, replicated on every rank.
     """
     if facts.kv_lora_rank:
-        return (facts.kv_lora_rank + (facts.qk_rope_head_dim or 0)) * element
+        return (facts.kv_lora_rank + (facts.qk_rope_head_dim or 0)) * element + scale
     heads = max(1, facts.num_key_value_heads // tensor_parallel)
-    return heads * 2 * facts.head_dim * element
+    return heads * 2 * (facts.head_dim * element + scale)
 
 
 def memory_budget(
@@ -81,8 +82,8 @@ def memory_budget(
     overhead = _overhead(profile, ranks, load.max_num_seqs)
     activation = _activation_bytes(facts, tensor_parallel, load, element)
     free = usable - overhead - activation - _rank_weights(facts, tensor_parallel, pipeline_parallel, layers, element)
-    kv_element = 1 if load.kv_cache_dtype.startswith("fp8") else element
-    token_bytes = kv_bytes_per_token_and_layer(facts, tensor_parallel, kv_element)
+    kv = kv_format(load.kv_cache_dtype, element)
+    token_bytes = kv_bytes_per_token_and_layer(facts, tensor_parallel, kv.element, kv.scale)
     if is_cpu(profile):
         free = min(free, CPU_KV_SPACE) // GIB * GIB  # vLLM takes whole GiB
     tokens = max(0, int(free // (token_bytes * layers * BLOCK_TOKENS))) * BLOCK_TOKENS

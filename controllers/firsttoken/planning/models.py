@@ -39,6 +39,8 @@ class CatalogueEntry(ApiModel):
 #   fp8   one byte; per-tensor or 128x128-block scales are below 0.1 %
 #   awq, gptq   4 bits plus an FP16 scale and a 4-bit zero for each group of 128 (the usual group size)
 #   bitsandbytes   NF4, an FP32 absolute maximum for each block of 64
+#   modelopt   ModelOpt's FP8, a scale a tensor
+#   mxfp4   4 bits and an 8-bit scale for each block of 32, in the experts only: vLLM has no other MXFP4 layers
 #   compressed-tensors   holds W8A8 as well as W4A16: counted as 8 bits, the larger of the usual two
 WEIGHT_BYTES = {
     "": 2.0,
@@ -47,6 +49,8 @@ WEIGHT_BYTES = {
     "gptq": 0.5 + 2.5 / 128,
     "bitsandbytes": 0.5 + 4 / 64,
     "compressed-tensors": 1.0,
+    "modelopt": 1.0,
+    "mxfp4": 0.5 + 1 / 32,
 }
 
 
@@ -58,28 +62,82 @@ def catalogue() -> Mapping[str, CatalogueEntry]:
     return {entry.name: entry for entry in entries}
 
 
+# Made from the 16-bit weights in a separate run; vLLM does not make them at start, as it does fp8 and bitsandbytes.
+MADE_OFFLINE = ("awq", "gptq", "compressed-tensors", "modelopt", "mxfp4")
+# Weights along a layer's input that share one scale: the usual group of AWQ and GPTQ, and the 128x128 blocks in which
+# the FP8 models of the catalogue are published. FP8 made at start has one scale a tensor, MXFP4 one for 32 weights.
+FP8_BLOCK = 128
+WEIGHT_GROUPS = {"awq": 128, "gptq": 128, "mxfp4": 32}
+
+
 def model_facts(spec: ModelSpec) -> ModelFacts | Infeasible:
     """The shape of the model in `spec`: inline facts, a preset, or found in the catalogue by its URI.
 
     hf://org/name must match a catalogue URI as a whole. For pvc://, oci:// and s3:// the last part of the path (a
     tag left out) is compared with the catalogue's preset and model names: a folder named like an open model is taken
     to hold it, and the facts' `source` says that this was assumed.
+
+    `spec.quantization` says how the weights at `uri` are stored. For a format that is made offline (AWQ, GPTQ,
+    compressed-tensors, ModelOpt, MXFP4) the user says "this URI is such a checkpoint" by two things together: a `uri`
+    that is no repository of the catalogue, and `architecture` (preset or inline), since a quantised checkpoint keeps
+    the shape.
     """
+    if spec.quantization and spec.quantization not in WEIGHT_BYTES:
+        known = ", ".join(kind for kind in WEIGHT_BYTES if kind)
+        text = f"spec.model.quantization is {spec.quantization}, which the planner does not know; there are: {known}"
+        return Infeasible("Quantization", text)
+    found = _found(spec)
+    if isinstance(found, ModelFacts) and found.quantization == "mxfp4" and not found.num_experts:
+        text = (
+            f"spec.model.quantization is mxfp4, which vLLM has for experts only, and {found.name} has none: "
+            "choose fp8, awq, gptq or compressed-tensors"
+        )
+        return Infeasible("Quantization", text, {"spec.model.quantization": "fp8"})
+    return found
+
+
+def _found(spec: ModelSpec) -> ModelFacts | Infeasible:
     given = spec.architecture
     if given and given.inline:
-        return _facts(_inline_entry(spec, given.inline), spec, "given inline in spec.model.architecture.inline")
+        refusal = _not_stored_so(_by_uri(_repository(spec)), spec)
+        source = "given inline in spec.model.architecture.inline"
+        return refusal or _facts(_inline_entry(spec, given.inline), spec, source)
     if given and given.preset:
         entry = catalogue().get(given.preset.lower())
         if entry is None:
             return _unknown(given.preset, "spec.model.architecture.preset", by_preset=True)
-        return _facts(entry, spec, f"catalogue preset {entry.name}, given in spec.model.architecture.preset")
+        source = f"catalogue preset {entry.name}, given in spec.model.architecture.preset"
+        return _not_stored_so(_by_uri(_repository(spec)), spec) or _facts(entry, spec, source)
     scheme, _, path = spec.uri.partition("://")
     wanted = path.strip("/") if scheme == "hf" else path.rstrip("/").rsplit("/", 1)[-1].partition(":")[0]
     entry = _by_uri(wanted) if scheme == "hf" else _by_last_segment(wanted)
     if entry is None:
         return _unknown(wanted, "spec.model.uri")
     how = "by its URI" if scheme == "hf" else f"assumed from the name {wanted!r} at the end of the URI"
-    return _facts(entry, spec, f"catalogue entry {entry.name}, found {how}")
+    return _not_stored_so(entry, spec) or _facts(entry, spec, f"catalogue entry {entry.name}, found {how}")
+
+
+def _repository(spec: ModelSpec) -> str:
+    """`org/name` of an hf:// model, else ""."""
+    scheme, _, path = spec.uri.partition("://")
+    return path.strip("/") if scheme == "hf" else ""
+
+
+def _not_stored_so(entry: CatalogueEntry | None, spec: ModelSpec) -> Infeasible | None:
+    """Why the weights of the catalogue's `entry` can't be served as `spec.quantization`, or None."""
+    wanted = spec.quantization
+    if entry is None or wanted is None or wanted == entry.quantization:
+        return None
+    if not entry.quantization and wanted not in MADE_OFFLINE:
+        return None
+    stored = f"as {entry.quantization}" if entry.quantization else "in 16 bits"
+    return Infeasible(
+        "Quantization",
+        f"spec.model.quantization is {wanted}, but {spec.uri} holds {entry.name} {stored}, and {wanted} is not made "
+        f"from that at start: point spec.model.uri to a checkpoint in {wanted} and set "
+        f"spec.model.architecture.preset to {entry.name} (or give architecture.inline), which says that it is one",
+        {"spec.model.quantization": "fp8"},
+    )
 
 
 def _by_uri(path: str) -> CatalogueEntry | None:
@@ -104,6 +162,7 @@ def _inline_entry(spec: ModelSpec, shape: InlineArchitecture) -> CatalogueEntry:
 
 def _facts(entry: CatalogueEntry, spec: ModelSpec, source: str) -> ModelFacts:
     shape, quantization = entry.shape, spec.quantization or entry.quantization
+    blocks = quantization == entry.quantization == "fp8"
     return ModelFacts(
         name=entry.name,
         # Inline, a published count replaces the computed one; the catalogue's computed count is tested against it.
@@ -124,12 +183,21 @@ def _facts(entry: CatalogueEntry, spec: ModelSpec, source: str) -> ModelFacts:
         moe_intermediate_size=shape.moe_intermediate_size,
         kv_lora_rank=entry.mla.kv_lora_rank if entry.mla else None,
         qk_rope_head_dim=entry.mla.qk_rope_head_dim if entry.mla else None,
-        weight_bytes_per_parameter=WEIGHT_BYTES[quantization],
+        weight_bytes_per_parameter=_layer_bytes(entry, quantization),
+        weight_group=FP8_BLOCK if blocks else WEIGHT_GROUPS.get(quantization),
         source=source,
         quantization=quantization,
-        quantized_here=spec.quantization is not None,
+        quantized_here=quantization != entry.quantization,
         float16=entry.float16,
     )
+
+
+def _layer_bytes(entry: CatalogueEntry, quantization: str) -> float:
+    """Bytes a weight of the layers, on average: MXFP4 holds the experts, the other weights keep 16 bits."""
+    if quantization != "mxfp4" or not entry.shape.num_experts:
+        return WEIGHT_BYTES[quantization]
+    experts, layers = shapes.experts_and_layers(entry.shape, entry.mla, entry.moe)
+    return (experts * WEIGHT_BYTES["mxfp4"] + (layers - experts) * WEIGHT_BYTES[""]) / layers
 
 
 def _unknown(name: str, where: str, *, by_preset: bool = False) -> Infeasible:

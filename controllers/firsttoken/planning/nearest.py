@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.accelerators import device_bytes, is_cpu
+from firsttoken.planning.accelerators import device_bytes, is_cpu, near_names
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.replicas import least_replicas
 from firsttoken.planning.types import Infeasible, ModelFacts, Plan
@@ -20,7 +20,11 @@ Attempt = Callable[[InferenceServiceSpec, Profiles], Plan | Infeasible]
 def with_nearest(refusal: Infeasible, spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt) -> Infeasible:
     """`refusal` with the alternatives that are feasible alone; those its author guessed are tried like the others."""
     found = dict(_feasible(refusal.nearest.items(), spec, profiles, attempt))
-    if refusal.constraint in ("Memory", "MaxCount"):
+    if refusal.constraint == "UnknownAccelerator":
+        for path in refusal.nearest:
+            near = [(path, name) for name in near_names(_value(spec, path), profiles)]
+            found = {**dict(_feasible(near, spec, profiles, attempt, first=True)), **found}
+    if refusal.constraint in ("Memory", "MaxCount", "AcrossNodes", "PipelineParallel"):
         families = (
             _other_pin("tensor_parallel", spec, profiles, attempt),
             _other_pin("pipeline_parallel", spec, profiles, attempt),
@@ -29,7 +33,8 @@ def with_nearest(refusal: Infeasible, spec: InferenceServiceSpec, profiles: Prof
             _larger_gpu(spec, profiles),
         )
         for family in families:
-            found.update(dict(list(_feasible(family, spec, profiles, attempt, first=True))))
+            # What the refusal's message names itself stands.
+            found = {**dict(_feasible(family, spec, profiles, attempt, first=True)), **found}
     if not found:
         return replace(refusal, nearest={})
     offers = " or ".join(f"{path}: {value}" for path, value in found.items())
@@ -45,6 +50,13 @@ def with_value(spec: InferenceServiceSpec, path: str, value: Any) -> InferenceSe
         node = node.setdefault(key, {})
     node[last] = value
     return InferenceServiceSpec.model_validate(wire)
+
+
+def _value(spec: InferenceServiceSpec, path: str) -> str:
+    node: Any = spec.wire()
+    for key in path.split(".")[1:]:
+        node = node[key]
+    return str(node)
 
 
 def _feasible(

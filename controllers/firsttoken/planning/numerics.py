@@ -9,7 +9,12 @@ from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import ModelFacts, Reason
 
 # Smallest compute capability of vLLM's kernels for a weight quantisation; FP8 has its own rule.
-LEAST_CAPABILITY = {"awq": (7, 5), "gptq": (7, 0), "bitsandbytes": (7, 0), "compressed-tensors": (7, 0)}
+LEAST_CAPABILITY = {
+    "awq": (7, 5), "gptq": (7, 0), "bitsandbytes": (7, 0), "compressed-tensors": (7, 0), "modelopt": (8, 9),
+    "mxfp4": (8, 0),
+}  # fmt: skip
+# Formats whose kernels are not for every vendor; the others are checked by compute capability only.
+VENDORS = {"modelopt": ("NVIDIA",), "mxfp4": ("NVIDIA", "AMD")}
 
 
 @dataclass(frozen=True)
@@ -56,23 +61,21 @@ def _quantization(facts: ModelFacts, profiles: Sequence[AcceleratorProfileSpec])
             )
     weight_only = [p.product for p in profiles if kind == "fp8" and p.fp8_tflops is None]
     text = f"{kind} weights, {facts.weight_bytes_per_parameter:.2g} byte(s) a parameter, embeddings in 16 bits"
+    if kind == "mxfp4":
+        text += "; MXFP4 holds the experts, all other layers keep 16 bits"
     if weight_only:
         text += f"; {weight_only[0]} has no FP8 units, so this saves memory and not time"
+    if kind == "bitsandbytes":
+        text += "; made at start where the checkpoint has 16 bits, by the bitsandbytes package of the engine's image"
     if facts.quantized_here:
-        text += "; compare the answers before it gets traffic (M4.1)"
+        text += "; compare the answers before it gets traffic"
     return (Reason("Quantization", text),)
-
-
-def kv_dtype_reason(pinned: str | None, profile: AcceleratorProfileSpec) -> tuple[Reason, ...]:
-    """A KV cache in FP8 is never the planner's idea: it changes answers (M4.4)."""
-    if pinned is None or pinned == "auto":
-        return ()
-    text = f"{pinned} as pinned, one byte an element on {profile.product}: compare the answers before it gets traffic"
-    return (Reason("KVCacheDtype", text),)
 
 
 def _can_serve(kind: str, profile: AcceleratorProfileSpec) -> bool:
     if kind == "fp8":
         return can_serve_fp8_weights(profile)
-    cuda = capability(profile)
-    return cuda is None or cuda >= LEAST_CAPABILITY[kind]
+    if profile.vendor not in VENDORS.get(kind, (profile.vendor,)):
+        return False
+    cuda, least = capability(profile), LEAST_CAPABILITY.get(kind)
+    return least is not None and (cuda is None or cuda >= least)

@@ -69,7 +69,6 @@ def _role_to_json(role: RolePlan) -> dict[str, Any]:
         "replicas": role.replicas,
         # Data parallelism inside a replica is not used: replicas behind a router do the same and fail apart.
         "parallelism": {"tensor": role.tensor_parallel, "pipeline": role.pipeline_parallel, "data": 1},
-        "nodesPerReplica": role.nodes_per_replica,
         "engineArgs": dict(role.engine_args),
         "environment": dict(role.environment),
     }
@@ -84,5 +83,4 @@ def _role_from_json(value: Mapping[str, Any]) -> RolePlan:
         pipeline_parallel=value["parallelism"]["pipeline"],
         engine_args=dict(value["engineArgs"]),
         environment=dict(value.get("environment", {})),
-        nodes_per_replica=value.get("nodesPerReplica", 1),
     )

@@ -1,4 +1,7 @@
-"""How many GPUs one replica takes: tensor parallelism in a node first, pipeline stages for what is left (M4.6)."""
+"""How many GPUs of one node a replica takes: tensor parallelism first, pipeline stages for what is left (M4.6).
+
+One replica is one pod, so it fits one node: replicas across nodes need LeaderWorkerSet, which isn't rendered yet.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +20,15 @@ USEFUL_CONCURRENCY = 12
 # Activations, graphs and context are estimates. What is left for KV must be more than their error: with less than a
 # tenth of the memory, an engine that dies at start and one that serves a handful of requests differ by an estimate.
 LEAST_KV_SHARE = 0.10
-MAX_NODES = 8  # of one replica
+
+ACROSS_NODES = (
+    "replicas across nodes are not supported by this version: choose GPUs with more memory or a profile with more of "
+    "them in a node, quantised weights, or a smaller model"
+)
+NO_STAGES = (
+    "vLLM's NixlConnector, which carries KV from prefill to decode, does not work with pipeline stages: Colocated can "
+    "have them, or choose GPUs on which tensor parallelism is enough"
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +37,6 @@ class Candidate:
 
     tensor_parallel: int
     pipeline_parallel: int
-    nodes: int
     memory: MemoryBudget
 
     @property
@@ -58,13 +68,21 @@ def fits(memory: MemoryBudget, profile: AcceleratorProfileSpec, max_model_length
     return is_cpu(profile) or kv_share(memory) >= LEAST_KV_SHARE
 
 
-def shapes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins) -> list[tuple[int, int]]:
-    """(tensor, pipeline) pairs to consider, pins obeyed. Raises InfeasibleError for a pin that can't work."""
+def shapes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins, role: str) -> list[tuple[int, int]]:
+    """(tensor, pipeline) pairs inside a node, pins obeyed. Raises InfeasibleError for a pin that can't work."""
     tensor = _tensor_sizes(facts, profile, pins)
     if pins.pipeline_parallel is not None:
-        _check_stages(facts, pins.pipeline_parallel)
-        return [(t, pins.pipeline_parallel) for t in tensor]
-    return [(t, 1) for t in tensor] + [(tensor[-1], stages) for stages in _stages(facts, profile, tensor[-1])]
+        _check_stages(facts, pins.pipeline_parallel, role)
+        return _inside(profile, tensor, pins.pipeline_parallel)
+    alone = [(t, 1) for t in tensor]
+    if role != "serve":
+        return alone
+    return alone + [(tensor[-1], stages) for stages in _stages(facts, profile, tensor[-1])]
+
+
+def fits_a_node(gpus: int, profile: AcceleratorProfileSpec) -> bool:
+    """Whether a replica of `gpus` devices is one pod."""
+    return gpus <= profile.devices_per_node
 
 
 def why_not_divisible(facts: ModelFacts, tensor_parallel: int) -> str | None:
@@ -77,19 +95,36 @@ def why_not_divisible(facts: ModelFacts, tensor_parallel: int) -> str | None:
     width = facts.moe_intermediate_size or facts.intermediate_size
     if width % tensor_parallel:
         return f"it does not divide the {width} columns of the feed-forward layer of {facts.name}"
+    return _why_not_in_groups(facts, tensor_parallel)
+
+
+def _why_not_in_groups(facts: ModelFacts, tensor_parallel: int) -> str | None:
+    """Weights that share a scale can't be cut apart (vLLM: "input size is not aligned with the quantized weight").
+
+    On one rank nothing is cut: whatever groups the checkpoint has, they fit its layers.
+    """
+    group = facts.weight_group if tensor_parallel > 1 else None
+    inputs = {"columns of the feed-forward layer": facts.moe_intermediate_size or facts.intermediate_size}
+    if facts.kv_lora_rank is None:
+        inputs["columns of the attention's output"] = facts.num_attention_heads * facts.head_dim
+    for what, width in inputs.items():
+        if group and width // tensor_parallel % group:
+            share = f"{width} / {tensor_parallel} = {width // tensor_parallel} {what} of {facts.name}"
+            return f"{share} are no multiple of {group}, the {facts.quantization} weights that share a scale"
     return None
 
 
-def nodes_of(tensor_parallel: int, stages: int, profile: AcceleratorProfileSpec) -> int:
-    """Nodes one replica takes: a stage stays inside a node, a node holds as many stages as fit."""
-    return -(-stages // max(1, profile.devices_per_node // tensor_parallel))
-
-
 def candidates(
-    facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins, max_model_length: int, budget: Budget
+    facts: ModelFacts,
+    profile: AcceleratorProfileSpec,
+    pins: EnginePins,
+    role: str,
+    *,
+    max_model_length: int,
+    budget: Budget,
 ) -> list[Candidate]:
     """Every shape that fits, smallest first."""
-    found = [Candidate(t, p, nodes_of(t, p, profile), budget(t, p)) for t, p in shapes(facts, profile, pins)]
+    found = [Candidate(t, p, budget(t, p)) for t, p in shapes(facts, profile, pins, role)]
     fitting = [c for c in found if fits(c.memory, profile, max_model_length)]
     return sorted(fitting, key=lambda c: (c.gpus, c.pipeline_parallel))
 
@@ -97,19 +132,18 @@ def candidates(
 def choose(per_role: Sequence[Sequence[Candidate]], limit: int | None) -> tuple[Candidate, ...] | None:
     """One candidate a role, together within `limit` GPUs; None if nothing is.
 
-    Preferred, in this order: inside a node; a dozen requests at once; then the fewest GPUs, or, where nobody
-    reaches a dozen, the most requests. A larger limit only adds choices, so it never takes a feasible one away.
+    Preferred, in this order: a dozen requests at once; then the fewest GPUs, or, where nobody reaches a dozen, the
+    most requests. A larger limit only adds choices, so it never takes a feasible one away.
     """
     within = [c for c in product(*per_role) if limit is None or sum(x.gpus for x in c) <= limit]
     return min(within, key=_preference) if within else None
 
 
 def _preference(chosen: Sequence[Candidate]) -> tuple[int, ...]:
-    beyond_node = sum(c.nodes > 1 for c in chosen)
     not_useful = sum(not c.useful for c in chosen)
     fewest = sum(0 if c.useful else -c.memory.max_concurrent_requests for c in chosen)
     gpus = sum(c.gpus for c in chosen)
-    return (beyond_node, not_useful, fewest, gpus, sum(c.pipeline_parallel for c in chosen))
+    return (not_useful, fewest, gpus, sum(c.pipeline_parallel for c in chosen))
 
 
 def _tensor_sizes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins) -> list[int]:
@@ -134,7 +168,13 @@ def _check_tensor_pin(facts: ModelFacts, profile: AcceleratorProfileSpec, pinned
         )
 
 
-def _check_stages(facts: ModelFacts, stages: int) -> None:
+def _check_stages(facts: ModelFacts, stages: int, role: str) -> None:
+    if role != "serve" and stages > 1:
+        raise InfeasibleError(
+            "PipelineParallel",
+            f"spec.engine.pins.pipelineParallel is {stages}: {NO_STAGES}",
+            {"spec.engine.pins.pipelineParallel": 1, "spec.layout.mode": "Colocated"},
+        )
     if stages > facts.num_hidden_layers:
         raise InfeasibleError(
             "PipelineParallel",
@@ -145,10 +185,21 @@ def _check_stages(facts: ModelFacts, stages: int) -> None:
 
 
 def _stages(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor_parallel: int) -> Iterator[int]:
-    """Pipeline stages on top of the largest tensor size: first inside the node, then node by node."""
-    if is_cpu(profile):
-        return
-    in_node = profile.devices_per_node // tensor_parallel
-    inside = [2**n for n in range(1, 7) if 2**n <= in_node]
-    across = [in_node * n for n in range(2, MAX_NODES + 1)]
-    yield from (s for s in (*inside, *across) if s <= facts.num_hidden_layers)
+    """Pipeline stages on top of the largest tensor size."""
+    if not is_cpu(profile):
+        powers = (2**n for n in range(1, 7))
+        yield from (s for s in powers if fits_a_node(s * tensor_parallel, profile) and s <= facts.num_hidden_layers)
+
+
+def _inside(profile: AcceleratorProfileSpec, tensor: Sequence[int], stages: int) -> list[tuple[int, int]]:
+    """Pinned stages with each tensor size a node has the devices for."""
+    found = [(t, stages) for t in tensor if fits_a_node(t * stages, profile)]
+    if not found:
+        most = profile.devices_per_node // tensor[0]
+        raise InfeasibleError(
+            "AcrossNodes",
+            f"spec.engine.pins.pipelineParallel is {stages}, which with {tensor[0]} device(s) a stage is more than the "
+            f"{profile.devices_per_node} of a node, and {ACROSS_NODES}; or lower the pin to {most}",
+            {"spec.engine.pins.pipelineParallel": most},
+        )
+    return found

@@ -3,7 +3,6 @@
 What needs a restart (engine shape, arguments) is pinned by a revision; replicas are not, see `with_replicas`.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ from firsttoken.api.engine import EnginePins
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import LayoutMode
+from firsttoken.planning.accelerators import near_names
 from firsttoken.planning.attention import choose_backend
 from firsttoken.planning.engine_args import EngineChoice, engine_args, environment
 from firsttoken.planning.explain import (
@@ -22,31 +22,36 @@ from firsttoken.planning.explain import (
     router_reason,
     too_big,
 )
+from firsttoken.planning.kv_formats import kv_dtype_reason
 from firsttoken.planning.lengths import Lengths, choose_lengths, length_reason
 from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, memory_budget
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.nearest import with_nearest
-from firsttoken.planning.numerics import choose_numerics, kv_dtype_reason
+from firsttoken.planning.numerics import choose_numerics
 from firsttoken.planning.parallelism import Candidate, candidates, choose
 from firsttoken.planning.refusal import InfeasibleError
-from firsttoken.planning.replicas import least_replicas, may_run_several, replicas_for, with_replicas
+from firsttoken.planning.replicas import least_replicas, may_run_several, with_replicas
 from firsttoken.planning.settings import Budgets, choose_budgets, decode_cap, running_requests
 from firsttoken.planning.types import Infeasible, LiveSettings, MemoryBudget, ModelFacts, Plan, Reason, RolePlan
 from firsttoken.planning.workload import resolve
 
-__all__ = ["make_plan", "replicas_for", "with_replicas"]
+__all__ = ["make_plan", "with_replicas"]
 
 Profiles = Mapping[str, AcceleratorProfileSpec]
 
 
 @dataclass(frozen=True)
 class Role:
-    """One role to be filled: its name, its AcceleratorProfile, and the tokens one request keeps in its KV cache."""
+    """One role to be filled: its name, its AcceleratorProfile, and the tokens one request keeps in its KV cache.
+
+    `request` says where that number is from: P95, as named in the spec or assumed for the profile.
+    """
 
     name: str
     accelerator: str
     profile: AcceleratorProfileSpec
     request_tokens: int
+    request: str
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, profiles: Profiles) 
         *lengths.reasons,
         *length_reason(lengths, length, facts),
         *_labelled(roles, [said for _, said in engines]),
-        caching_reason(spec, lengths.workload.shared_prefix, shared.prefix_caching),
+        caching_reason(spec, lengths.workload, shared.prefix_caching),
         router_reason(len(roles), shared.prefix_caching, several),
     )
     return Plan(
@@ -137,21 +142,29 @@ def _roles(spec: InferenceServiceSpec, profiles: Profiles, lengths: Lengths) -> 
     """`serve`, or `prefill` and `decode`, each with its device (DESIGN §7: Auto starts colocated)."""
     accelerator, work = spec.accelerator, lengths.workload
     if spec.layout.mode != LayoutMode.DISAGGREGATED:
-        named = [("serve", accelerator.type, work.p95_total, "spec.accelerator.type")]
+        named = [("serve", accelerator.type, work.p95_total, work.assumed(), "spec.accelerator.type")]
     else:
-        prefill = accelerator.prefill.type if accelerator.prefill else accelerator.type
-        decode = accelerator.decode.type if accelerator.decode else accelerator.type
+        # A prefill engine keeps a prompt until decode has fetched it, and never the output.
+        tokens = {"prefill": work.prompt.p95, "decode": work.p95_total}
+        own = {"prefill": accelerator.prefill, "decode": accelerator.decode}
         named = [
-            # A prefill engine keeps a prompt until decode has fetched it, and never the output.
-            ("prefill", prefill, work.prompt.p95, "spec.accelerator.prefill.type"),
-            ("decode", decode, work.p95_total, "spec.accelerator.decode.type"),
+            (
+                role,
+                given.type if given else accelerator.type,
+                tokens[role],
+                work.assumed(output=role == "decode"),
+                f"spec.accelerator.{role}.type" if given else "spec.accelerator.type",
+            )
+            for role, given in own.items()
         ]
-    for _, name, _, path in named:
+    for _, name, _, _, path in named:
         if name not in profiles:
-            known, near = sorted(profiles), difflib.get_close_matches(name, sorted(profiles), n=1)
-            text = f"{path}: no AcceleratorProfile is named {name!r}; there are: {', '.join(known) or 'none'}"
+            near = near_names(name, profiles)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            there = ", ".join(sorted(profiles)) or "none"
+            text = f"{path}: no AcceleratorProfile is named {name!r}{meant}; there are: {there}"
             raise InfeasibleError("UnknownAccelerator", text, {path: near[0]} if near else {})
-    return tuple(Role(role, name, profiles[name], tokens) for role, name, tokens, _ in named)
+    return tuple(Role(role, name, profiles[name], tokens, f"P95{said}") for role, name, tokens, said, _ in named)
 
 
 def _size(
@@ -190,7 +203,7 @@ def _fitting(
     def budget(tensor: int, stages: int) -> MemoryBudget:
         return memory_budget(facts, role.profile, tensor, stages, load)
 
-    return candidates(facts, role.profile, pins, length, budget)
+    return candidates(facts, role.profile, pins, role.name, max_model_length=length, budget=budget)
 
 
 def _choose_engine(
@@ -200,7 +213,7 @@ def _choose_engine(
     pins, candidate, budgets = spec.engine.pins or EnginePins(), sized.candidate, sized.budgets
     kv_dtype, fits = pins.kv_cache_dtype, candidate.memory.max_concurrent_requests
     backend, backend_reasons = choose_backend(pins.attention_backend, facts, role.profile, kv_dtype or "auto")
-    seqs, seqs_reason = running_requests(pins, budgets.max_num_seqs, fits, role.request_tokens)
+    seqs, seqs_reason = running_requests(pins, budgets.max_num_seqs, fits, role.request_tokens, role.request)
     choice = EngineChoice(
         role=role.name,
         profile=role.profile,
@@ -234,7 +247,6 @@ def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice) -> 
         pipeline_parallel=choice.candidate.pipeline_parallel,
         engine_args=engine_args(spec, choice),
         environment=environment(role.profile, choice.candidate.memory.kv_cache_bytes),
-        nodes_per_replica=choice.candidate.nodes,
     )
 
 

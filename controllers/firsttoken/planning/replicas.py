@@ -9,6 +9,7 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible, Plan, Reason, RolePlan
 
+ROUTER_MISSING = "RouterMissing"
 UNSIZED = "sizing by request rate needs the time model, which isn't there yet"
 
 
@@ -19,14 +20,20 @@ def with_replicas(plan: Plan, spec: InferenceServiceSpec) -> Plan | Infeasible:
     except InfeasibleError as refused:
         return refused.infeasible
     roles = tuple(replace(role, replicas=n) for role, n in zip(plan.roles, counts, strict=True))
-    kept = tuple(r for r in plan.reasons if r.code != reason.code)
-    return replace(plan, roles=roles, reasons=(*kept, reason))
+    kept = tuple(r for r in plan.reasons if r.code not in (reason.code, ROUTER_MISSING))
+    return replace(plan, roles=roles, reasons=(*kept, reason, *_router_missing(plan, roles)))
 
 
-def replicas_for(spec: InferenceServiceSpec, plan: Plan) -> tuple[int, ...] | Infeasible:
-    """Replicas per role of `plan`, in its order."""
-    outcome = with_replicas(plan, spec)
-    return outcome if isinstance(outcome, Infeasible) else tuple(r.replicas for r in outcome.roles)
+def _router_missing(plan: Plan, roles: tuple[RolePlan, ...]) -> tuple[Reason, ...]:
+    """A revision planned for one replica has no router, and scaling does not make a new revision."""
+    most = max(role.replicas for role in roles)
+    if plan.router or most < 2 or not any("enable-prefix-caching" in role.engine_args for role in roles):
+        return ()
+    text = (
+        f"{most} replicas have a prefix cache each, and this revision was planned without vllm-router: Envoy spreads "
+        f"requests by load, so a prefix is computed up to {most} times; the next revision gets a router"
+    )
+    return (Reason(ROUTER_MISSING, text),)
 
 
 def least_replicas(spec: InferenceServiceSpec) -> int:

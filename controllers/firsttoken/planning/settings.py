@@ -6,7 +6,7 @@ from firsttoken.api.change import TuningMode
 from firsttoken.api.engine import EnginePins, InitialSettings
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.accelerators import device_bytes
+from firsttoken.planning.accelerators import capability, device_bytes, is_cpu
 from firsttoken.planning.memory import BLOCK_TOKENS, GIB
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Reason
@@ -23,11 +23,14 @@ class Budgets:
 
 
 def class_defaults(profile: AcceleratorProfileSpec) -> tuple[int, int]:
-    """vLLM 0.32's server defaults for this class of device: batched tokens and running requests."""
+    """vLLM 0.32's server defaults for this class of device: batched tokens and running requests.
+
+    vLLM takes the A100 out of the second class; its compute capability is 8.0, and no other has that with this memory.
+    """
     memory = device_bytes(profile)
     if memory >= 160 * GIB:
         return 16384, 1024
-    if memory >= 70 * GIB and profile.vendor != "CPU" and "A100" not in profile.product.upper():
+    if memory >= 70 * GIB and not is_cpu(profile) and capability(profile) != (8, 0):
         return 8192, 1024
     return 2048, 256
 
@@ -68,7 +71,7 @@ def _tokens(
         cause = f"vLLM's default for {profile.product}"
     else:
         cause = f"vLLM's default {default} cut to the bounds of tuning"
-    return ceiling, start, f"{first} ({cause}), {ceiling} at most; the best value is found by trying (M4.2)"
+    return ceiling, start, f"{first} ({cause}), {ceiling} at most; the best value is found by trying"
 
 
 def _max_num_seqs(pins: EnginePins, default: int, ceiling: int) -> int:
@@ -85,9 +88,9 @@ def _max_num_seqs(pins: EnginePins, default: int, ceiling: int) -> int:
     return pins.max_num_seqs
 
 
-def running_requests(pins: EnginePins, limit: int, fits: int, request_tokens: int) -> tuple[int, Reason]:
+def running_requests(pins: EnginePins, limit: int, fits: int, request_tokens: int, request: str) -> tuple[int, Reason]:
     """max-num-seqs: what fits when KV is taken by need (M4.4), no more than vLLM's default for the device."""
-    need = f"{fits} requests of {request_tokens} tokens (P95) fit into the KV cache"
+    need = f"{fits} requests of {request_tokens} tokens ({request}) fit into the KV cache"
     if pins.max_num_seqs is not None:
         more = ": more than fit, so some will be preempted" if pins.max_num_seqs > fits else ""
         return pins.max_num_seqs, Reason("MaxNumSeqs", f"{pins.max_num_seqs} as pinned; {need}{more}")

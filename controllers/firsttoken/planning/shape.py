@@ -44,6 +44,17 @@ def parameters(shape: InlineArchitecture, mla: LatentAttention | None = None, mo
     return embedding + shape.num_hidden_layers * attention + _feed_forward(shape, moe or ExpertLayout())
 
 
+def experts_and_layers(
+    shape: InlineArchitecture, mla: LatentAttention | None = None, moe: ExpertLayout | None = None
+) -> tuple[int, int]:
+    """Parameters of the routed experts, and of all layers (embeddings left out)."""
+    matrices, width = 3 if shape.gated_mlp else 2, shape.moe_intermediate_size or shape.intermediate_size
+    sparse_layers = shape.num_hidden_layers - (moe or ExpertLayout()).first_dense_layers
+    experts = sparse_layers * (shape.num_experts or 0) * matrices * shape.hidden_size * width
+    embedding = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
+    return experts, parameters(shape, mla, moe) - embedding
+
+
 def _attention(shape: InlineArchitecture) -> int:
     query_and_output = 2 * shape.hidden_size * shape.num_attention_heads * head_dim(shape)
     return query_and_output + 2 * shape.hidden_size * kv_heads(shape) * head_dim(shape)

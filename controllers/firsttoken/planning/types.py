@@ -9,7 +9,7 @@ from typing import Any
 class ModelFacts:
     """Shape of a model, from the catalogue or given inline; names as in Hugging Face's config.json.
 
-    Bytes follow from `dtype_bytes` (as stored) and are whole-model figures, before any split over GPUs.
+    Counts are of the whole model, before any split over GPUs; lengths in tokens, widths and heads a layer.
     """
 
     name: str
@@ -30,10 +30,11 @@ class ModelFacts:
     moe_intermediate_size: int | None = None
     kv_lora_rank: int | None = None
     qk_rope_head_dim: int | None = None
-    weight_bytes_per_parameter: float = 2.0
+    weight_bytes_per_parameter: float = 2.0  # of the layers, as `quantization` stores them
+    weight_group: int | None = None  # weights along a layer's input that share a scale, where that limits a split
     source: str = ""
     quantization: str = ""  # how the weights are stored if not in 16 bits (vLLM's name); "" is 16 bits
-    quantized_here: bool = False  # asked for by spec.model.quantization, not part of the published config
+    quantized_here: bool = False  # spec.model.quantization asks for what the publisher's own weights are not
     float16: bool = True  # False: vLLM refuses FP16 for this architecture (activations overflow)
 
     @property
@@ -61,7 +62,6 @@ class RolePlan:
     pipeline_parallel: int
     engine_args: Mapping[str, str]  # vLLM's flags without dashes; "" for a bare flag
     environment: Mapping[str, str] = field(default_factory=dict)  # what vLLM reads from the environment only
-    nodes_per_replica: int = 1  # above 1: a replica spans nodes (LeaderWorkerSet)
 
     @property
     def gpus_per_replica(self) -> int:

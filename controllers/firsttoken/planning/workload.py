@@ -56,6 +56,7 @@ class ResolvedWorkload:
     prompt_given: bool
     output_given: bool
     shared_prefix: int
+    shared_prefix_given: bool
     prefix_caching: bool
     requests_per_second: float | None
 
@@ -63,6 +64,15 @@ class ResolvedWorkload:
     def p95_total(self) -> int:
         """P95 prompt plus P95 output: an upper bound of the P95 of the sum, since both are rarely long at once."""
         return self.prompt.p95 + self.output.p95
+
+    def assumed(self, *, output: bool = True) -> str:
+        """What to add to a sentence with these lengths: "", or which of them are the profile's and not the user's."""
+        missing = [] if self.prompt_given else ["prompt"]
+        missing += ["output"] if output and not self.output_given else []
+        if not missing:
+            return ""
+        which = "" if len(missing) == 1 + output else f"{missing[0]} "
+        return f", {which}assumed for profile {self.profile.value}"
 
 
 def resolve(workload: WorkloadSpec) -> ResolvedWorkload:
@@ -80,6 +90,7 @@ def resolve(workload: WorkloadSpec) -> ResolvedWorkload:
         prompt_given=workload.prompt_tokens is not None,
         output_given=workload.output_tokens is not None,
         shared_prefix=shared,
+        shared_prefix_given=given is not None,
         # A named shared prefix is worth caching whatever the profile thinks.
         prefix_caching=default.prefix_caching or bool(given),
         requests_per_second=workload.requests_per_second,
@@ -87,12 +98,15 @@ def resolve(workload: WorkloadSpec) -> ResolvedWorkload:
 
 
 def default_slos(profile: Profile) -> tuple[SLO, ...]:
-    """The profile's promises, used when `spec.slos` is empty."""
+    """The profile's promises where `spec.slos` is empty: what the time model (next issue) plans for."""
     return DEFAULTS[profile].slos
 
 
 def bucket_names(bounds: Sequence[int]) -> tuple[str, ...]:
-    """Names of the prompt-length buckets with these rising upper bounds: `0-64`, `64-256`, … `16384+`."""
+    """Names of the prompt-length buckets with these rising upper bounds: `0-64`, `64-256`, … `16384+`.
+
+    Predictions (next issue) and measurements are kept by these names (DESIGN §7).
+    """
     edges = (0, *bounds)
     closed = tuple(f"{low}-{high}" for low, high in zip(edges, bounds, strict=False))
     return (*closed, f"{edges[-1]}+")

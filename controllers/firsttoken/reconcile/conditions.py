@@ -1,6 +1,6 @@
 """Conditions: kept stable while nothing changes, told as events when something does."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,8 +9,17 @@ from firsttoken.reconcile.observation import Event
 
 _MAX_MESSAGE = 1024  # events are cut there by the API server; conditions say the same
 
+# The conditions of DESIGN §3. Others may add theirs; they are left alone.
+OURS = frozenset(
+    {
+        *("Ready", "Reconciling", "Stalled", "Planned", "Available", "RolloutProgressing"),
+        *("SLOMet", "TuningActive", "MetricsAvailable", "DriftDetected"),
+    }
+)
+_SUMMARY = {"Reconciling", "Stalled"}  # repeat what Ready says, for kstatus
+
 # A False (or, for Stalled, True) with one of these reasons is a normal stage on the way, not a fault.
-_STAGES = {"Progressing", "WaitingForPods", "GatewayProgressing", "Draining", "RollingOut"}
+_STAGES = {"Progressing", "WaitingForPods", "GatewayProgressing", "Shifting", "WaitingForRoute", "RollingOut"}
 
 
 @dataclass(frozen=True)
@@ -46,16 +55,17 @@ def dated(aspects: Iterable[Aspect], before: Iterable[Condition], now: datetime,
 
 
 def transitions(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Event, ...]:
-    """One event for each condition that changed its status or reason; Reconciling only repeats the others."""
-    seen: Mapping[str, Condition] = {c.type: c for c in before}
+    """One event for each condition that changed its status or reason, or ended; what only repeats Ready tells none."""
+    seen = {c.type: c for c in before}
     events = []
     for condition in after:
-        old = seen.get(condition.type)
-        if condition.type == "Reconciling" or (old is not None and _same(old, condition)):
+        old = seen.pop(condition.type, None)
+        if condition.type in _SUMMARY or (old is not None and _same(old, condition)):
             continue
-        good = (condition.status == "True") != (condition.type == "Stalled")
-        kind = "Normal" if good or condition.reason in _STAGES else "Warning"
+        kind = "Normal" if condition.status == "True" or condition.reason in _STAGES else "Warning"
         events.append(Event(kind, condition.reason, f"{condition.type}: {condition.message}"))
+    ended = [c for c in seen.values() if c.type == "RolloutProgressing" and c.status == "True"]
+    events += [Event("Normal", "RolloutEnded", "RolloutProgressing: nothing is under way any more") for _ in ended]
     return tuple(events)
 
 

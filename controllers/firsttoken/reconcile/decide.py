@@ -1,25 +1,28 @@
 """`decide`: one observation of a service in, everything to be done about it out. Pure (DESIGN §1)."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
+from firsttoken.api.quantities import duration_seconds
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService, InferenceServiceStatus
 from firsttoken.manifests.names import GATEWAY_ROLE, REVISION_LABEL, gateway_name, selector
 from firsttoken.planning.types import Infeasible
-from firsttoken.reconcile.conditions import dated, transitions
+from firsttoken.reconcile import records
+from firsttoken.reconcile.conditions import OURS, dated, transitions
 from firsttoken.reconcile.drift import drifted
 from firsttoken.reconcile.fleet import Fleet, Observed, by_ref
 from firsttoken.reconcile.judge import Findings, World, judge
 from firsttoken.reconcile.objects import Object, Ref, adopt, is_owned, label, progress, ref
 from firsttoken.reconcile.observation import Decision, Observation, Sync
-from firsttoken.reconcile.revisions import content_hash, target
+from firsttoken.reconcile.records import content_hash
+from firsttoken.reconcile.revisions import Library, target
+from firsttoken.reconcile.routes import carrying
 from firsttoken.reconcile.status import build_status
-from firsttoken.reconcile.traffic import Traffic, traffic
+from firsttoken.reconcile.traffic import Traffic, time_or, traffic
 
 RETRY_TAKEN_NAME_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = (2.0, 60.0)  # while something is not ready: first and slowest
@@ -27,69 +30,130 @@ _LOOK_AGAIN_SECONDS = (2.0, 60.0)  # while something is not ready: first and slo
 
 def decide(observation: Observation) -> Decision:
     """What to do about one service. Equal observations give equal decisions; a quiet one writes nothing."""
-    meta = observation.service["metadata"]
-    if meta.get("deletionTimestamp"):
+    raw = observation.service
+    if raw["metadata"].get("deletionTimestamp"):
         return Decision()  # children go with their owner: the garbage collector's work
+    before = _status(raw)
     try:
-        service = InferenceService.model_validate(observation.service)
+        service = InferenceService.model_validate({**raw, "status": {}}).model_copy(update={"status": before})
+        duration_seconds(service.spec.rollout.drain_timeout)  # stored before the bound it breaks
     except ValidationError as error:
-        return _conclude(observation, None, Findings(invalid=_first_fault(error)))
-    return _decide(observation, service)
+        return _conclude(observation, before, None, Findings(invalid=_first_fault(error)))
+    except ValueError as error:
+        return _conclude(observation, before, None, Findings(invalid=f"spec.rollout.drainTimeout: {error}"))
+    world = _world(observation, service)
+    return _conclude(observation, before, world, judge(world))
 
 
-def _decide(observation: Observation, service: InferenceService) -> Decision:
+def _status(raw: Object) -> InferenceServiceStatus:
+    """The status as we left it; one that somebody garbled counts as lost."""
+    try:
+        return InferenceServiceStatus.model_validate(raw.get("status") or {})
+    except ValidationError:
+        return InferenceServiceStatus()
+
+
+def _world(observation: Observation, service: InferenceService) -> World:
     observed = _observed(observation)
-    profiles = {n: AcceleratorProfileSpec.model_validate(p["spec"]) for n, p in observation.profiles.items()}
-    wanted = target(service, observed.revisions, profiles, observation.images)
+    has_requests = carrying(observed.weights(service.metadata.name))
+    try:
+        library = Library(observed.records, observed.unsound, _profiles(observation), observation.images)
+        wanted = target(service, library, has_requests)
+    except ValidationError as error:
+        wanted = Infeasible("InvalidProfile", f"an AcceleratorProfile can't be used: {_first_fault(error)}")
     infeasible = wanted if isinstance(wanted, Infeasible) else None
     fleet = Fleet(service, observed, None if isinstance(wanted, Infeasible) else wanted, observation.images)
-    flow = traffic(
-        service,
-        fleet.target.name if fleet.target else None,
-        {*observed.revisions, *([fleet.target.name] if fleet.target else [])},
-        fleet.progress,
-        fleet.is_known_to_gateway,
-        now=observation.now,
-    )
-    desired = tuple(_desired_objects(observation, fleet, flow))
-    world = World(observation, fleet, flow, desired, infeasible)
-    return _conclude(observation, world, judge(world))
+    flow = traffic(service, fleet.desired, fleet.arms(), observation.now)
+    return World(observation, fleet, flow, tuple(_desired_objects(observation, fleet, flow)), infeasible)
+
+
+def _profiles(observation: Observation) -> dict[str, AcceleratorProfileSpec]:
+    return {name: AcceleratorProfileSpec.model_validate(p["spec"]) for name, p in observation.profiles.items()}
 
 
 def _observed(observation: Observation) -> Observed:
-    uid = observation.service["metadata"]["uid"]
-    children = by_ref(c for c in observation.children if is_owned(c, uid))
-    revisions = {r["metadata"]["name"]: r for r in observation.revisions if is_owned(r, uid)}
-    return Observed(children, revisions)
+    meta = observation.service["metadata"]
+    children = by_ref(c for c in observation.children if is_owned(c, meta["uid"]))
+    sound, unsound = {}, {}
+    for record in observation.revisions:
+        name = record["metadata"]["name"]
+        if not is_owned(record, meta["uid"]):
+            continue  # somebody else's; if it has a name we need, that name is taken
+        why = records.fault(record, meta["name"])
+        if why is None:
+            sound[name] = record
+        else:
+            unsound[name] = why
+    return Observed(children, sound, unsound)
 
 
 def _desired_objects(observation: Observation, fleet: Fleet, flow: Traffic) -> list[dict[str, Any]]:
     """Everything that should exist, in the order of creation: records first, so that a crash leaves a trace."""
-    names = sorted({*flow.kept, *([fleet.target.name] if fleet.target else [])})
+    names = sorted({*flow.kept, *([fleet.desired] if fleet.desired else [])})
     objects = [obj for name in names for obj in fleet.revision_objects(name)]
-    if names and flow.lost is None:
+    if names:
         objects += fleet.gateway(flow, routes=observation.gateway_api)
-    objects = [adopt(obj, observation.service) for obj in objects]
+    kept = [_core(record) for _, record in sorted(fleet.observed.records.items())]
     if fleet.target is not None and fleet.target.is_new:
-        objects.insert(0, adopt(fleet.target.record, observation.service))
-    return objects
+        kept.append(fleet.target.record)
+    return [adopt(obj, observation.service) for obj in (*kept, *objects)]
 
 
-def _conclude(observation: Observation, world: World | None, findings: Findings) -> Decision:
-    before = InferenceServiceStatus.model_validate(observation.service.get("status") or {})
+def _core(record: Object) -> dict[str, Any]:
+    """A stored record as it was first applied, so that lost labels and owners come back."""
+    meta = record["metadata"]
+    return {
+        "apiVersion": record["apiVersion"],
+        "kind": record["kind"],
+        "metadata": {"name": meta["name"], "labels": records.record_labels(record)},
+        "spec": record["spec"],
+    }
+
+
+def _conclude(
+    observation: Observation, before: InferenceServiceStatus, world: World | None, findings: Findings
+) -> Decision:
     generation = int(observation.service["metadata"].get("generation", 1))
     conditions = dated(findings.aspects(), before.conditions, observation.now, generation)
-    status = build_status(before, conditions, generation, world.fleet if world else None, world.flow if world else None)
-    wire = status.wire()
+    wire = build_status(before, conditions, generation, world).wire()
+    wire["conditions"] = [*wire["conditions"], *_conditions_of_others(observation.service)]
     decision = Decision(
         status=None if wire == (observation.service.get("status") or {}) else wire,
         events=transitions(before.conditions, conditions),
-        requeue_after=_requeue(observation, world, findings, before),
+        requeue_after=_requeue(observation.now, before, world, findings),
     )
-    if world is None or findings.blocked:
+    if world is None:
         return decision
-    apply = tuple(o for o in world.desired if drifted(o, _seen(world, o)))
-    return replace(decision, apply=apply, sync=_to_sync(world, apply), delete=_obsolete(world))
+    apply = tuple(o for o in _allowed(world) if drifted(o, _seen(world, o)))
+    delete = () if observation.rejected or findings.taken else _obsolete(world)
+    return replace(decision, apply=apply, sync=_to_sync(world, apply), delete=delete)
+
+
+def _allowed(world: World) -> tuple[dict[str, Any], ...]:
+    """What may be applied. A taken name stops the revision (or the gateway) that needs it, not what serves already;
+    with nothing serving, nothing is written at all.
+    """
+    if not world.taken:
+        return world.desired
+    if world.flow.stable is None:
+        return ()
+    stopped = {label(o, REVISION_LABEL) for o in world.desired if ref(o) in world.taken}
+    return tuple(o for o in world.desired if label(o, REVISION_LABEL) not in stopped)
+
+
+def _conditions_of_others(service: Object) -> list[Any]:
+    """Conditions that others put into our status: they stay as they are."""
+    status = service.get("status")
+    found = status.get("conditions") if isinstance(status, dict) else None
+    return (
+        [c for c in found or () if isinstance(c, dict) and c.get("type") not in OURS] if isinstance(found, list) else []
+    )
+
+
+def _seen(world: World, obj: Object) -> Object | None:
+    if obj["kind"] == "InferenceRevision":
+        return world.fleet.observed.records.get(obj["metadata"]["name"])
+    return world.fleet.observed.children.get(ref(obj))
 
 
 def _to_sync(world: World, apply: tuple[dict[str, Any], ...]) -> tuple[Sync, ...]:
@@ -99,56 +163,53 @@ def _to_sync(world: World, apply: tuple[dict[str, Any], ...]) -> tuple[Sync, ...
         if obj["kind"] == "ConfigMap" and _seen(world, obj) is not None:
             revision, service = label(obj, REVISION_LABEL), world.fleet.service.metadata.name
             pods = {REVISION_LABEL: revision} if revision else selector(service, GATEWAY_ROLE)
-            syncs.append(Sync(pods, content_hash(obj["data"])))
+            syncs.append(Sync(pods, content_hash(obj["data"])[:16]))
     return tuple(syncs)
 
 
-def _seen(world: World, obj: Object) -> Object | None:
-    if obj["kind"] == "InferenceRevision":
-        return world.fleet.observed.revisions.get(obj["metadata"]["name"])
-    return world.fleet.observed.children.get(ref(obj))
-
-
 def _obsolete(world: World) -> tuple[Object, ...]:
-    """Children nobody wants any more, then the oldest records beyond the limit. Without a plan, or with its
-    serving revision's record lost, nothing goes."""
-    if world.fleet.target is None or world.flow.lost is not None:
+    """Children nobody wants any more, then the oldest records beyond the limit.
+
+    With neither a plan nor anything that serves, nothing goes.
+    """
+    if world.fleet.desired is None and world.flow.stable is None:
         return ()
     wanted = {ref(obj) for obj in world.desired}
-    safe = world.flow.untouchable
+    weights = world.fleet.observed.weights(world.fleet.service.metadata.name)
     gone = [
         obj
         for key, obj in sorted(world.fleet.observed.children.items())
-        if key not in wanted and label(obj, REVISION_LABEL) not in safe and _is_spent(world, obj)
+        if key not in wanted and _is_spent(world, obj, weights)
     ]
     return (*gone, *_pruned(world))
 
 
-def _is_spent(world: World, obj: Object) -> bool:
-    """The gateway's parts go only when the gateway is complete: a pod of its old template may still need them."""
-    if label(obj, REVISION_LABEL) is not None or obj["kind"] != "ConfigMap":
+def _is_spent(world: World, obj: Object, weights: dict[str, int]) -> bool:
+    """Whether nothing needs the object: no requests by the *observed* routes, no streams, no pod of an old template."""
+    revision = label(obj, REVISION_LABEL)
+    if revision is not None:
+        return revision not in world.flow.kept and weights.get(revision, 0) == 0
+    if obj["kind"] != "ConfigMap":
         return True
-    name = world.fleet.service.metadata.name
-    return progress(world.fleet.observed.children.get(Ref("apps/v1", "Deployment", gateway_name(name)))).complete
+    name = gateway_name(world.fleet.service.metadata.name)
+    return progress(world.fleet.observed.children.get(Ref("apps/v1", "Deployment", name))).complete
 
 
-def _pruned(world: World) -> Iterable[Object]:
-    keep = {*world.flow.untouchable, *([world.fleet.target.name] if world.fleet.target else [])}
-    old = [r for name, r in world.fleet.observed.revisions.items() if name not in keep]
+def _pruned(world: World) -> tuple[Object, ...]:
+    keep = {*world.flow.kept, world.fleet.desired}
+    old = [r for name, r in world.fleet.observed.records.items() if name not in keep]
     old.sort(key=lambda r: (r["metadata"].get("creationTimestamp", ""), r["metadata"]["name"]), reverse=True)
-    return old[world.fleet.service.spec.revision_history_limit :]
+    return tuple(old[world.fleet.service.spec.revision_history_limit :])
 
 
-def _requeue(
-    observation: Observation, world: World | None, findings: Findings, before: InferenceServiceStatus
-) -> float | None:
+def _requeue(now: datetime, before: InferenceServiceStatus, world: World | None, findings: Findings) -> float | None:
     delays = []
     if findings.taken:
         delays.append(RETRY_TAKEN_NAME_SECONDS)
     if world is not None and world.flow.drained_at is not None:
-        delays.append(max(0.0, (world.flow.drained_at - observation.now).total_seconds()))
+        delays.append(max(0.0, (world.flow.drained_at - now).total_seconds()))
     if findings.waits:
-        delays.append(_patience(observation.now, before))
+        delays.append(_patience(now, before))
     return min(delays, default=None)
 
 
@@ -156,10 +217,8 @@ def _patience(now: datetime, before: InferenceServiceStatus) -> float:
     """Pods are not watched: look again soon at first, then ever more rarely."""
     first, slowest = _LOOK_AGAIN_SECONDS
     ready = next((c for c in before.conditions if c.type == "Ready"), None)
-    if ready is None:
-        return first
-    waited = (now - datetime.fromisoformat(ready.last_transition_time)).total_seconds()
-    return min(slowest, max(first, waited / 4))
+    waited = now - time_or(ready.last_transition_time, now) if ready is not None else timedelta(0)
+    return min(slowest, max(first, waited.total_seconds() / 4))
 
 
 def _first_fault(error: ValidationError) -> str:

@@ -8,101 +8,143 @@ from firsttoken.api.service import InferenceService
 from firsttoken.manifests.gateway import Backend, gateway_objects
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.live import live_config_map
-from firsttoken.manifests.names import ROLE_LABEL, entry_point, gateway_routes_name
+from firsttoken.manifests.names import (
+    ENGINE_PORT,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    ROUTER_PORT,
+    ROUTER_ROLE,
+    gateway_routes_name,
+    router_name,
+)
 from firsttoken.planning.output import plan_from_json
 from firsttoken.planning.plan import with_replicas
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.objects import Object, Progress, Ref, label, progress, ref
 from firsttoken.reconcile.revisions import Target
-from firsttoken.reconcile.traffic import Traffic
+from firsttoken.reconcile.routes import observed_weights
+from firsttoken.reconcile.traffic import Arms, Traffic
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What is there, by reference."""
+    """What is there: children by reference, sound records by name, and why the other records can't be used."""
 
     children: Mapping[Ref, Object]
-    revisions: Mapping[str, Object]
+    records: Mapping[str, Object]
+    unsound: Mapping[str, str] = field(default_factory=dict)
 
     def deployment(self, name: str) -> Object | None:
         """A Deployment by name."""
         return self.children.get(Ref("apps/v1", "Deployment", name))
 
+    def deployments(self, revision: str) -> list[Object]:
+        """The Deployments that carry a revision's label."""
+        return [o for o in self.children.values() if o["kind"] == "Deployment" and label(o, REVISION_LABEL) == revision]
+
+    def weights(self, service: str) -> dict[str, int]:
+        """What Envoy was told (routes.observed_weights)."""
+        return observed_weights(self.children.get(Ref("v1", "ConfigMap", gateway_routes_name(service))))
+
 
 @dataclass(frozen=True)
 class Fleet:
-    """One service's revisions as they should be: the desired one and those that still serve or drain."""
+    """One service's revisions as they should be: the desired one and those that still serve or drain.
+
+    A revision whose record somebody deleted (`record` is None) is left as it runs: nothing says how it should be.
+    """
 
     service: InferenceService
     observed: Observed
     target: Target | None
     images: Images = field(default_factory=Images)
 
-    def record(self, revision: str) -> Object:
+    @property
+    def desired(self) -> str | None:
+        """Name of the revision the spec asks for, None without a plan."""
+        return self.target.name if self.target is not None else None
+
+    @property
+    def existing(self) -> set[str]:
+        """Every revision that has a record or runs."""
+        running = {label(o, REVISION_LABEL) for o in self.observed.children.values() if o["kind"] == "Deployment"}
+        return {name for name in {*self.observed.records, *running, self.desired} if name is not None}
+
+    def arms(self) -> Arms:
+        """What traffic is decided from."""
+        weights = self.observed.weights(self.service.metadata.name)
+        return Arms(self.existing, weights, self.progress, lambda name: not any(self.replicas(name).values()))
+
+    def record(self, revision: str) -> Object | None:
         """The stored (or about to be stored) record of a revision."""
         if self.target is not None and self.target.name == revision:
             return self.target.record
-        return self.observed.revisions[revision]
+        return self.observed.records.get(revision)
+
+    def plan(self, revision: str) -> Plan | None:
+        """The plan of a revision; the desired one's with today's replicas."""
+        if self.target is not None and self.target.name == revision:
+            return self.target.plan
+        record = self.record(revision)
+        return plan_from_json(record["spec"]["plan"]) if record is not None else None
 
     def replicas(self, revision: str) -> dict[str, int]:
-        """Replicas wanted by role. A revision that is not the desired one keeps what it has (invariant 4)."""
-        if self.target is not None and self.target.name == revision:
-            return _by_role(self.target.plan)
-        wanted = _by_role(self._last_plan(revision))
-        for obj in _deployments(self.record(revision)):
-            seen = self.observed.deployment(obj["metadata"]["name"])
-            role = label(obj, ROLE_LABEL)
-            if seen is not None and role in wanted:
-                wanted[role] = int(seen["spec"].get("replicas", wanted[role]))
-        return wanted
-
-    def _last_plan(self, revision: str) -> Plan:
-        plan = plan_from_json(self.record(revision)["spec"]["plan"])
+        """Replicas wanted by role. What serves keeps its size while another revision starts (invariant 4)."""
+        plan, seen = self.plan(revision), self.service.status.revision
+        if plan is None:
+            return {
+                role: int(d["spec"].get("replicas", 1))
+                for d in self.observed.deployments(revision)
+                if (role := label(d, ROLE_LABEL)) is not None and role != ROUTER_ROLE
+            }
+        if revision == self.desired:
+            return by_role(plan)
+        if seen is not None and seen.stable == revision and set(seen.stable_replicas) == set(by_role(plan)):
+            return dict(seen.stable_replicas)
         resized = with_replicas(plan, self.service.spec)
-        return plan if isinstance(resized, Infeasible) else resized
+        return by_role(plan if isinstance(resized, Infeasible) else resized)
 
     def revision_objects(self, revision: str) -> list[dict[str, Any]]:
         """The objects of one revision: its snapshot with today's replicas, and its live settings."""
-        record, replicas = self.record(revision), self.replicas(revision)
+        record, plan, replicas = self.record(revision), self.plan(revision), self.replicas(revision)
+        if record is None or plan is None:
+            return []
         objects = [_with_replicas(obj, replicas) for obj in record["spec"]["objects"]]
-        settings = plan_from_json(record["spec"]["plan"]).settings
-        return [*objects, live_config_map(self.service, revision, settings, generation=1)]
+        return [*objects, live_config_map(self.service, revision, plan.settings, generation=1)]
 
-    def gateway(self, traffic: Traffic, *, routes: bool) -> list[dict[str, Any]]:
+    def gateway(self, flow: Traffic, *, routes: bool) -> list[dict[str, Any]]:
         """Envoy and what leads to it. `routes` is False where the cluster knows no HTTPRoute."""
-        names = dict.fromkeys([traffic.stable, self.target.name if self.target else None, *traffic.draining])
-        backends = tuple(self._backend(name, traffic) for name in names if name is not None)
+        names = dict.fromkeys([flow.stable, flow.next_up, self.desired, *(d.name for d in flow.draining)])
+        backends = tuple(self._backend(name, flow) for name in names if name is not None)
         objects = gateway_objects(self.service, backends, self.images)
         return [o for o in objects if routes or o["kind"] != "HTTPRoute"]
 
-    def _backend(self, revision: str, traffic: Traffic) -> Backend:
-        """Stable has all requests if it has a replica. The others are known to Envoy with weight 0, so that a later
+    def _backend(self, revision: str, flow: Traffic) -> Backend:
+        """`next_up` has all requests if it has a replica. The others are known to Envoy with weight 0, so that a later
         shift changes weights only: a route that names a cluster not loaded yet would answer 503.
         """
-        service, port = entry_point(revision, plan_from_json(self.record(revision)["spec"]["plan"]))
-        serves = revision == traffic.stable and any(self.replicas(revision).values())
+        plan, own_router = self.plan(revision), Ref("v1", "Service", router_name(revision))
+        routed = plan.router if plan is not None else own_router in self.observed.children
+        service, port = (own_router.name, ROUTER_PORT) if routed else (revision, ENGINE_PORT)
+        serves = revision == flow.next_up and any(self.replicas(revision).values())
         return Backend(revision, service, port, 100 if serves else 0)
-
-    def is_known_to_gateway(self, revision: str) -> bool:
-        """Whether Envoy was told of the revision in an earlier reconcile."""
-        routes = self.observed.children.get(Ref("v1", "ConfigMap", gateway_routes_name(self.service.metadata.name)))
-        return routes is not None and any(f'"{revision}"' in text for text in (routes.get("data") or {}).values())
 
     def progress(self, revision: str) -> Progress:
         """All Deployments of a revision as one: it serves when each part serves, is complete when each part is."""
+        wanted = [o for o in self.revision_objects(revision) if o["kind"] == "Deployment"]
+        if not wanted:
+            return total(progress(d) for d in self.observed.deployments(revision))
         return total(
-            _of_wanted(self.observed.deployment(obj["metadata"]["name"]), int(obj["spec"]["replicas"]))
-            for obj in self.revision_objects(revision)
-            if obj["kind"] == "Deployment"
+            of_wanted(self.observed.deployment(o["metadata"]["name"]), int(o["spec"]["replicas"])) for o in wanted
         )
 
     def role_progress(self, revision: str) -> dict[str, Progress]:
         """Progress of the engines by role."""
         replicas = self.replicas(revision)
         return {
-            role: _of_wanted(self.observed.deployment(obj["metadata"]["name"]), replicas[role])
-            for obj in _deployments(self.record(revision))
-            if (role := label(obj, ROLE_LABEL)) in replicas
+            role: of_wanted(self.observed.deployment(obj["metadata"]["name"]), replicas[role])
+            for obj in self.revision_objects(revision)
+            if obj["kind"] == "Deployment" and (role := label(obj, ROLE_LABEL)) in replicas
         }
 
 
@@ -116,18 +158,20 @@ def total(parts: Iterable[Progress]) -> Progress:
     )
 
 
-def _of_wanted(deployment: Object | None, wanted: int) -> Progress:
+def of_wanted(deployment: Object | None, wanted: int) -> Progress:
     """Progress against what we want now, which the Deployment may not have been told yet."""
     seen = progress(deployment)
     return Progress(wanted, seen.ready, seen.complete and seen.wanted == wanted)
 
 
-def _by_role(plan: Plan) -> dict[str, int]:
+def by_role(plan: Plan) -> dict[str, int]:
+    """Replicas of a plan by role."""
     return {role.role: role.replicas for role in plan.roles}
 
 
-def _deployments(record: Object) -> list[Object]:
-    return [o for o in record["spec"]["objects"] if o["kind"] == "Deployment"]
+def by_ref(objects: Iterable[Object]) -> dict[Ref, Object]:
+    """Objects by reference."""
+    return {ref(obj): obj for obj in objects}
 
 
 def _with_replicas(obj: Object, replicas: Mapping[str, int]) -> dict[str, Any]:
@@ -135,8 +179,3 @@ def _with_replicas(obj: Object, replicas: Mapping[str, int]) -> dict[str, Any]:
     if obj["kind"] != "Deployment" or role not in replicas:
         return dict(obj)
     return {**obj, "spec": {**obj["spec"], "replicas": replicas[role]}}
-
-
-def by_ref(objects: Iterable[Object]) -> dict[Ref, Object]:
-    """Objects by reference."""
-    return {ref(obj): obj for obj in objects}

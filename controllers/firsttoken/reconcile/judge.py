@@ -8,7 +8,7 @@ from firsttoken.manifests.names import REVISION_LABEL, gateway_name
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.conditions import Aspect
 from firsttoken.reconcile.fleet import Fleet
-from firsttoken.reconcile.objects import Object, Progress, condition, label, progress, ref
+from firsttoken.reconcile.objects import Progress, Ref, condition, is_owned, label, progress, ref
 from firsttoken.reconcile.observation import Observation
 from firsttoken.reconcile.pods import trouble
 from firsttoken.reconcile.revisions import Target
@@ -30,16 +30,11 @@ class Findings:
     """Everything that conditions are made of."""
 
     invalid: str | None = None
-    taken: tuple[str, ...] = ()
+    taken: tuple[Ref, ...] = ()
     verdict: Verdict | None = None
     planned: Aspect | None = None
     available: Aspect | None = None
     rollout: Aspect | None = None
-
-    @property
-    def blocked(self) -> bool:
-        """Nothing may be written: the spec can't be read, or names belong to somebody else."""
-        return self.invalid is not None or bool(self.taken)
 
     @property
     def waits(self) -> bool:
@@ -69,9 +64,12 @@ class World:
     infeasible: Infeasible | None = None
 
     @property
-    def taken(self) -> tuple[str, ...]:
-        """Names we want that belong to somebody else."""
-        return tuple(sorted(str(ref(o)) for o in self.desired if ref(o) in self.observation.foreign))
+    def taken(self) -> tuple[Ref, ...]:
+        """Names we want that belong to somebody else, be they listed (with our label on them) or looked up."""
+        uid = self.observation.service["metadata"]["uid"]
+        listed = {ref(o) for o in (*self.observation.children, *self.observation.revisions) if not is_owned(o, uid)}
+        foreign = self.observation.foreign | listed
+        return tuple(sorted({ref(o) for o in self.desired} & foreign))
 
     @property
     def gateway(self) -> Progress:
@@ -107,15 +105,42 @@ def _verdict(world: World) -> Verdict:
     absent = [str(ref(o)) for o in world.desired if ref(o) not in there and o["kind"] != "InferenceRevision"]
     if absent:
         return Verdict(False, "Progressing", f"creating {', '.join(absent)}")
+    if world.flow.stable != target.name:
+        return Verdict(False, "Shifting", f"revision {target.name} is complete, requests move to it")
+    return _route_not_accepted(world) or _serving(world, target)
+
+
+def _serving(world: World, target: Target) -> Verdict:
     if not any(world.fleet.replicas(target.name).values()):
         return Verdict(True, "ScaledToZero", "no replica is wanted, and none runs")
     return Verdict(True, "Serving", f"revision {target.name} serves with {_size(target.plan)}")
 
 
+def _route_not_accepted(world: World) -> Verdict | None:
+    """A route that no Gateway has accepted leads nobody here (S28)."""
+    for obj in world.desired:
+        if obj["kind"] == "HTTPRoute" and (seen := world.fleet.observed.children.get(ref(obj))) is not None:
+            parents = (seen.get("status") or {}).get("parents") or ()
+            if not parents:
+                gateway = obj["spec"]["parentRefs"][0]["name"]
+                return Verdict(
+                    False, "WaitingForRoute", f"HTTPRoute {ref(obj).name}: Gateway {gateway} hasn't answered yet"
+                )
+            refused = [
+                f"{c['type']}={c['status']} {c.get('reason', '')}: {c.get('message', '')}"
+                for parent in parents
+                for c in parent.get("conditions") or ()
+                if c["type"] in ("Accepted", "ResolvedRefs") and c["status"] != "True"
+            ]
+            if refused:
+                return Verdict(False, "RouteNotAccepted", f"HTTPRoute {ref(obj).name}: {'; '.join(refused)}")
+    return None
+
+
 def _blocked(world: World) -> Verdict | None:
     """What only a person can put right."""
     if world.taken:
-        names = ", ".join(world.taken)
+        names = ", ".join(map(str, world.taken))
         return Verdict(False, "NameTaken", f"{names} exists and is not ours: rename it or the service", stalled=True)
     if world.infeasible is None and world.fleet.service.spec.routing.gateway and not world.observation.gateway_api:
         missing = "spec.routing.gateway needs the Gateway API: install its CRDs, or remove the field"
@@ -150,20 +175,14 @@ def _waiting(world: World, target: Target, running: Progress) -> Verdict:
     return Verdict(False, "WaitingForPods", message)
 
 
-def _deployments(fleet: Fleet, revision: str) -> Iterable[Object]:
-    for obj in fleet.record(revision)["spec"]["objects"]:
-        if obj["kind"] == "Deployment" and (seen := fleet.observed.deployment(obj["metadata"]["name"])) is not None:
-            yield seen
-
-
 def _overdue(fleet: Fleet, revision: str) -> bool:
-    found = (condition(d, "Progressing") for d in _deployments(fleet, revision))
+    found = (condition(d, "Progressing") for d in fleet.observed.deployments(revision))
     return any(c is not None and c.get("reason") == "ProgressDeadlineExceeded" for c in found)
 
 
 def _refusal(fleet: Fleet, revision: str) -> str | None:
     """Why the API server refuses pods (quota, admission), as the Deployment reports it."""
-    for deployment in _deployments(fleet, revision):
+    for deployment in fleet.observed.deployments(revision):
         failure = condition(deployment, "ReplicaFailure")
         if failure is not None and failure["status"] == "True":
             return str(failure.get("message", failure.get("reason")))
@@ -197,12 +216,13 @@ def _available(world: World, verdict: Verdict) -> Aspect:
 
 
 def _rollout(fleet: Fleet, flow: Traffic, verdict: Verdict) -> Aspect | None:
-    desired = fleet.target.name if fleet.target is not None else None
+    desired = fleet.desired
     if desired is not None and flow.stable is not None and desired != flow.stable:
-        message = f"{desired} starts beside {flow.stable}, which keeps all requests: {verdict.message}"
+        message = f"{desired} starts beside {flow.stable}, which has all requests: {verdict.message}"
         return Aspect("RolloutProgressing", True, "RollingOut", message)
     if flow.draining:
-        return Aspect("RolloutProgressing", True, "Draining", f"{', '.join(flow.draining)} finishes its streams")
+        names = ", ".join(d.name for d in flow.draining)
+        return Aspect("RolloutProgressing", True, "Draining", f"finishing streams: {names}")
     return None
 
 

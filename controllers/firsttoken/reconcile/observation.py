@@ -50,7 +50,7 @@ class Sync:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, in this order: apply, sync, write status, tell events, delete.
+    """What to do, in this order: apply, sync, tell events, write status, delete.
 
     `status` is None when it would not change. `requeue_after` (seconds) asks for a look without an event.
     """
@@ -65,4 +65,4 @@ class Decision:
     @property
     def writes(self) -> bool:
         """Whether anything would be written."""
-        return bool(self.apply or self.status is not None or self.events or self.delete)
+        return bool(self.apply or self.sync or self.status is not None or self.events or self.delete)

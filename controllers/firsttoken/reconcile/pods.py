@@ -1,13 +1,17 @@
 """Why pods don't run: GPUs that are missing (S30), images, crashes. Read on demand, never written (K6)."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from firsttoken.api.quantities import quantity
 from firsttoken.reconcile.objects import Object, condition
 
 _WAITS_FINE = {"ContainerCreating", "PodInitializing"}
+# nvidia.com/gpu and its slices, amd.com/gpu, habana.ai/gaudi; not what only connects them, such as rdma/hca.
+_DEVICES = re.compile(r".+/(gpu|gaudi|mig-.+|gpu\.shared)")
 
 
 @dataclass(frozen=True)
@@ -43,21 +47,28 @@ def _missing(pods: list[Object]) -> PodTrouble:
     gpus: Counter[str] = Counter()
     for pod in pods:
         gpus.update(_devices(pod))
-    scheduler = _unschedulable(pods[0])
+    scheduler = _unschedulable(pods[0]) or ""
     count = f"{len(pods)} pod{'s' if len(pods) > 1 else ''} can't be placed"
-    if not gpus:
+    if not _for_want_of(gpus, scheduler):
         return PodTrouble("Unschedulable", f"{count}; scheduler: {scheduler}")
     where = _where(pods[0])
     wanted = ", ".join(f"{n} × {name}" for name, n in sorted(gpus.items()))
     return PodTrouble("MissingGPUs", f"{count}: {wanted} missing{where}; scheduler: {scheduler}")
 
 
+def _for_want_of(devices: Iterable[str], scheduler: str) -> bool:
+    """Whether the scheduler names missing devices: none left on a node, or no node that has the right ones."""
+    return any(f"Insufficient {name}" in scheduler for name in devices) or (
+        bool(set(devices)) and "didn't match Pod's node affinity/selector" in scheduler
+    )
+
+
 def _devices(pod: Object) -> Counter[str]:
     devices: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
         for name, amount in ((container.get("resources") or {}).get("limits") or {}).items():
-            if "/" in name:  # extended resources have a domain: nvidia.com/gpu
-                devices[name] += int(amount)
+            if _DEVICES.fullmatch(name):
+                devices[name] += int(quantity(amount))
     return devices
 
 
@@ -81,6 +92,11 @@ def _failure(pod: Object) -> str | None:
             last = ((container.get("lastState") or {}).get("terminated") or {}).get("reason")
             detail = waiting.get("message") or (f"last run ended with {last}" if last else "")
             return f"{container['name']}: {waiting['reason']}{': ' + detail if detail else ''}"
+        ended = (container.get("lastState") or {}).get("terminated")
+        if ended and not container.get("ready"):
+            # Between two crashes of a loop the container runs for a while: still the same trouble.
+            how = f"{ended.get('reason')} (exit code {ended.get('exitCode')})"
+            return f"{container['name']}: ended with {how}, starts again"
     if status.get("phase") == "Failed":
         return f"{status.get('reason', 'Failed')}: {status.get('message', 'the pod failed')}"
     return None

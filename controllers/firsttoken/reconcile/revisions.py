@@ -1,6 +1,5 @@
 """Which revision the spec asks for: pinned if it was planned before, else planned now (invariants 16, 18; D24, S22)."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from typing import Any
 
 from firsttoken.api.base import API_VERSION
 from firsttoken.api.records import AcceleratorProfileSpec
-from firsttoken.api.service import InferenceService, InferenceServiceSpec
+from firsttoken.api.service import InferenceService, InferenceServiceSpec, RevisionStatus
 from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import labels
@@ -17,12 +16,12 @@ from firsttoken.planning.output import plan_from_json, plan_to_json
 from firsttoken.planning.plan import make_plan, with_replicas
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.objects import Object
+from firsttoken.reconcile.records import PLACEHOLDER, content_hash, objects_hash
 
 # What engines are built from. Replicas, budgets, rates, SLOs, live settings, rollout and routing are left out:
-# changing those restarts nothing.
-_INPUTS = {"model", "accelerator", "workload", "layout", "engine", "measurement", "podTemplate"}
-_NOT_INPUTS = {"accelerator": {"maxCount"}, "workload": {"requestsPerSecond"}}
-_PLACEHOLDER = "revision-00000000"  # as long as any real name may be short: only the hash is taken from it
+# changing those restarts nothing. tests/reconcile holds this list against what planning and rendering read.
+_INPUTS = {"model", "accelerator", "workload", "layout", "engine", "measurement", "podTemplate", "tuning"}
+_NOT_INPUTS = {"accelerator": {"maxCount"}, "workload": {"requestsPerSecond"}, "tuning": {"mode"}}
 
 
 @dataclass(frozen=True)
@@ -36,80 +35,102 @@ class Target:
     is_new: bool
 
 
+@dataclass(frozen=True)
+class Library:
+    """What revisions are made from: sound records by name, records that must not be used, profiles, images."""
+
+    records: Mapping[str, Object]
+    unsound: Mapping[str, str]
+    profiles: Mapping[str, AcceleratorProfileSpec]
+    images: Images
+
+
 def revision_inputs(spec: InferenceServiceSpec) -> dict[str, Any]:
     """The part of a spec that needs a restart to change; defaults left out, so that new fields change no hash."""
     wire = spec.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True, mode="json")
-    return {
+    chosen = {
         key: {k: v for k, v in value.items() if k not in _NOT_INPUTS.get(key, ())}
         for key, value in wire.items()
         if key in _INPUTS
     }
+    return {key: value for key, value in chosen.items() if value}
 
 
-def content_hash(value: Any) -> str:
-    """First 8 hex digits of the SHA-256 of `value` as canonical JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+def inputs_hash_of(inputs: Mapping[str, Any]) -> str:
+    """First 8 hex digits of the hash of a spec's inputs: what `status.revision.inputsHash` holds."""
+    return content_hash(inputs)[:8]
 
 
-def target(
-    service: InferenceService,
-    revisions: Mapping[str, Object],
-    profiles: Mapping[str, AcceleratorProfileSpec],
-    images: Images,
-) -> Target | Infeasible:
-    """The desired revision with its replicas, or why there can be none."""
-    inputs_hash = content_hash(revision_inputs(service.spec))
-    seen = service.status.revision
-    pin = revisions.get(seen.desired or "") if seen is not None and seen.inputs_hash == inputs_hash else None
-    if pin is not None:
-        return _pinned(service, dict(pin), inputs_hash)
-    plan = make_plan(service.spec, profiles)
+def target(service: InferenceService, library: Library, carrying: str | None) -> Target | Infeasible:
+    """The desired revision with its replicas, or why there can be none. `carrying` has the requests now."""
+    inputs = revision_inputs(service.spec)
+    pinned = _pin(service.status.revision, library.records, inputs, carrying)
+    kept = _resized(service, pinned, inputs) if pinned is not None else None
+    if isinstance(kept, Target):
+        return kept
+    try:
+        fresh = _planned(service, library, inputs)
+    except UnsupportedPlan as error:
+        fresh = Infeasible("UnsupportedPlan", str(error))
+    # A pinned plan that no longer fits the budget gives way only to one that does.
+    return kept if kept is not None and isinstance(fresh, Infeasible) else fresh
+
+
+def _pin(
+    seen: RevisionStatus | None, records: Mapping[str, Object], inputs: Mapping[str, Any], carrying: str | None
+) -> Object | None:
+    """The record these inputs were planned for: by the status, or with the status lost by the records themselves."""
+    named = records.get(seen.desired or "") if seen is not None else None
+    if named is not None and seen is not None and seen.inputs_hash == inputs_hash_of(inputs):
+        return named
+    same = [r for r in records.values() if r["spec"]["inputs"] == inputs]
+    return max(same, key=lambda r: (r["metadata"]["name"] == carrying, _age(r)), default=None)
+
+
+def _age(record: Object) -> tuple[str, str]:
+    return record["metadata"].get("creationTimestamp", ""), record["metadata"]["name"]
+
+
+def _resized(service: InferenceService, record: Object, inputs: Mapping[str, Any]) -> Target | Infeasible:
+    plan = with_replicas(plan_from_json(record["spec"]["plan"]), service.spec)
     if isinstance(plan, Infeasible):
         return plan
-    try:
-        return _planned(service, plan, revisions, profiles, images)
-    except UnsupportedPlan as error:
-        return Infeasible("UnsupportedPlan", str(error))
+    return Target(record["metadata"]["name"], dict(record), plan, inputs_hash_of(inputs), is_new=False)
 
 
-def _planned(
-    service: InferenceService,
-    plan: Plan,
-    revisions: Mapping[str, Object],
-    profiles: Mapping[str, AcceleratorProfileSpec],
-    images: Images,
-) -> Target | Infeasible:
+def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]) -> Target | Infeasible:
     """A fresh plan as a revision: one that is on record already, or a new one. Raises UnsupportedPlan."""
-    inputs = revision_inputs(service.spec)
-    inputs_hash, seen = content_hash(inputs), service.status.revision
-    content = content_hash(revision_objects(service, _PLACEHOLDER, plan, profiles, images))
-    name = f"{service.metadata.name}-{content}"
-    if name in revisions:
-        return _pinned(service, dict(revisions[name]), inputs_hash)
-    parent = revisions.get((seen.desired or seen.stable or "") if seen is not None else "")
+    plan = make_plan(service.spec, library.profiles)
+    if isinstance(plan, Infeasible):
+        return plan
+    template = revision_objects(service, PLACEHOLDER, plan, library.profiles, library.images)
+    digest = content_hash(template)
+    name = f"{service.metadata.name}-{digest[:8]}"
+    if name in library.unsound:
+        why = f"InferenceRevision {name} exists and is not the operator's ({library.unsound[name]}): delete it"
+        return Infeasible("RevisionForged", why)
+    if name in library.records:
+        return _resized(service, library.records[name], inputs)
+    objects = list(revision_objects(service, name, plan, library.profiles, library.images))
+    if objects_hash(objects, name) != digest:
+        raise UnsupportedPlan(f"the name {name} occurs in the spec itself: rename the service")
+    seen = service.status.revision
+    parent = library.records.get((seen.desired or seen.stable or "") if seen is not None else "")
     record = {
         "apiVersion": API_VERSION,
         "kind": "InferenceRevision",
         "metadata": {"name": name, "labels": labels(service.metadata.name, "settings", revision=name)},
         "spec": {
             "serviceName": service.metadata.name,
-            "hash": content,
+            "hash": digest,
             "reason": {"type": "SpecChange", "message": _what_changed(parent, inputs)},
             **({"parent": parent["metadata"]["name"]} if parent is not None else {}),
             "inputs": inputs,
             "plan": plan_to_json(plan),
-            "objects": list(revision_objects(service, name, plan, profiles, images)),
+            "objects": objects,
         },
     }
-    return Target(name, record, plan, inputs_hash, is_new=True)
-
-
-def _pinned(service: InferenceService, record: dict[str, Any], inputs_hash: str) -> Target | Infeasible:
-    plan = with_replicas(plan_from_json(record["spec"]["plan"]), service.spec)
-    if isinstance(plan, Infeasible):
-        return plan
-    return Target(record["metadata"]["name"], record, plan, inputs_hash, is_new=False)
+    return Target(name, record, plan, inputs_hash_of(inputs), is_new=True)
 
 
 def _what_changed(parent: Object | None, inputs: Mapping[str, Any]) -> str:

@@ -11,20 +11,20 @@ from firsttoken.api.service import (
 from firsttoken.manifests.names import REVISION_LABEL, ROLE_LABEL, SERVICE_LABEL
 from firsttoken.reconcile.fleet import Fleet
 from firsttoken.reconcile.inactive import inactive_reason
+from firsttoken.reconcile.judge import World
 from firsttoken.reconcile.revisions import Target
 from firsttoken.reconcile.traffic import Traffic
 
+_MAX_REASONS, _MAX_REASON = 32, 1024  # bounds of the CRD; a longer text would cost the whole status
+
 
 def build_status(
-    before: InferenceServiceStatus,
-    conditions: list[Condition],
-    generation: int,
-    fleet: Fleet | None,
-    flow: Traffic | None,
+    before: InferenceServiceStatus, conditions: list[Condition], generation: int, world: World | None
 ) -> InferenceServiceStatus:
-    """The whole status. With an unreadable spec (`fleet` None) everything but the conditions stays as it was."""
-    if fleet is None or flow is None:
+    """The whole status. With an unreadable spec (`world` None) everything but the conditions stays as it was."""
+    if world is None:
         return before.model_copy(update={"conditions": conditions, "observed_generation": generation})
+    fleet, flow = world.fleet, world.flow
     service, target = fleet.service, fleet.target
     status = InferenceServiceStatus(
         observed_generation=generation,
@@ -34,58 +34,59 @@ def build_status(
         slo=before.slo,
         diagnosis=before.diagnosis,
     )
+    status = status.model_copy(update=_scale(fleet, flow.stable or fleet.desired))
     if target is None:
-        return status.model_copy(update={"layout": before.layout, "plan": before.plan, "selector": before.selector})
-    return status.model_copy(update=_of_target(fleet, target))
+        return status.model_copy(update={"layout": before.layout, "plan": before.plan})
+    plan = PlanStatus(gpus=target.plan.gpus, roles=_roles(fleet, target), reasons=_reasons(fleet, target))
+    return status.model_copy(update={"layout": target.plan.layout, "plan": plan})
 
 
-def _of_target(fleet: Fleet, target: Target) -> dict[str, object]:
-    roles = fleet.role_progress(target.name)
-    update: dict[str, object] = {
-        "layout": target.plan.layout,
-        "plan": PlanStatus(
-            gpus=target.plan.gpus,
-            roles=[
-                RoleStatus(
-                    role=r.role,
-                    accelerator=r.accelerator,
-                    replicas=r.replicas,
-                    ready_replicas=roles[r.role].ready,
-                    gpus_per_replica=r.gpus_per_replica,
-                    engine_args=dict(sorted(r.engine_args.items())),
-                )
-                for r in target.plan.roles
-            ],
-            reasons=_reasons(fleet, target),
-        ),
+def _roles(fleet: Fleet, target: Target) -> list[RoleStatus]:
+    progress = fleet.role_progress(target.name)
+    return [
+        RoleStatus(
+            role=r.role,
+            accelerator=r.accelerator,
+            replicas=r.replicas,
+            ready_replicas=progress[r.role].ready,
+            gpus_per_replica=r.gpus_per_replica,
+            engine_args=dict(sorted(r.engine_args.items())),
+        )
+        for r in target.plan.roles
+    ]
+
+
+def _scale(fleet: Fleet, revision: str | None) -> dict[str, object]:
+    """What /scale shows: the pods that have the requests. An autoscaler must not judge a new revision's idle ones."""
+    if revision is None or "serve" not in fleet.replicas(revision):
+        return {}  # the roles of a split scale by spec
+    engine = fleet.observed.deployment(revision)
+    seen = (engine or {}).get("status") or {}
+    name = fleet.service.metadata.name
+    return {
+        "replicas": int(seen.get("replicas", 0)),
+        "ready_replicas": int(seen.get("readyReplicas", 0)),
+        "selector": f"{SERVICE_LABEL}={name},{REVISION_LABEL}={revision},{ROLE_LABEL}=serve",
     }
-    if "serve" in roles:  # colocated replicas scale through /scale; the roles of a split scale by spec
-        name = fleet.service.metadata.name
-        update["replicas"] = roles["serve"].wanted
-        update["ready_replicas"] = roles["serve"].ready
-        update["selector"] = f"{SERVICE_LABEL}={name},{REVISION_LABEL}={target.name},{ROLE_LABEL}=serve"
-    return update
 
 
 def _reasons(fleet: Fleet, target: Target) -> list[PlanReason]:
     inactive = inactive_reason(fleet.service.spec)
     reasons = (*target.plan.reasons, *([inactive] if inactive else []))
-    return [PlanReason(code=r.code, message=r.message) for r in reasons]
+    return [PlanReason(code=r.code, message=r.message[:_MAX_REASON]) for r in reasons[:_MAX_REASONS]]
 
 
 def _revisions(before: InferenceServiceStatus, fleet: Fleet, flow: Traffic) -> RevisionStatus:
-    seen = before.revision or RevisionStatus()
-    if fleet.target is None:
-        desired, inputs_hash = None, None
-    else:
-        desired, inputs_hash = fleet.target.name, fleet.target.inputs_hash
-    return seen.model_copy(
-        update={
-            "desired": desired,
-            "inputs_hash": inputs_hash,
-            "stable": flow.stable,
-            "draining": list(flow.draining),
-            "shifted_at": flow.shifted_at,
-            "canary_weight": 0 if flow.stable is not None and desired not in (None, flow.stable) else None,
-        }
+    """Without a plan `desired` and its pin stay: a count that was too high once must not cost the plan its pin."""
+    seen, target = before.revision or RevisionStatus(), fleet.target
+    desired = target.name if target is not None else seen.desired
+    waits = flow.stable is not None and desired not in (None, flow.stable)
+    return RevisionStatus(
+        desired=desired,
+        inputs_hash=target.inputs_hash if target is not None else seen.inputs_hash,
+        stable=flow.stable,
+        stable_replicas=fleet.replicas(flow.stable) if flow.stable is not None else {},
+        draining=list(flow.draining),
+        shifted_at=flow.shifted_at,
+        canary_weight=0 if waits else None,
     )

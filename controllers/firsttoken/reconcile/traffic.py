@@ -1,82 +1,105 @@
-"""Which revision carries the requests: a new one takes over when it is complete, the old one drains, then goes.
+"""Which revision has the requests, and which gets them next.
 
-Canary weights and judgement belong to rollouts; until then a change is one step from 0 to 100 %. The order holds
-already: capacity before weight (S4, D13), weight before scale-down (D9), no revision goes while it finishes streams.
+The observed routes say who has them; the status only remembers what the routes can't tell. A new revision takes over
+in one step when its whole capacity is there; the old one drains, then goes. Canary weights and judgement belong to
+rollouts, but the order holds already: capacity before weight (S4, D13), the weight verified before anything is scaled
+down (D9, invariants 2 and 3), and nothing goes while it finishes streams (S23).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from firsttoken.api.quantities import duration_seconds
-from firsttoken.api.service import InferenceService, RevisionStatus
+from firsttoken.api.service import DrainingRevision, InferenceService, RevisionStatus
 from firsttoken.reconcile.objects import Progress
+from firsttoken.reconcile.routes import carrying
+
+MIN_DRAIN_SECONDS = 3.0  # the kubelet brings changed routes to Envoy in about one second (measured), not at once
+MAX_DRAINING = 2  # quick edits must not pile up GPUs; pods of an older revision still drain within their grace period
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Who serves. `stable` has all requests (None: nobody can serve yet); `draining` had them until `shifted_at`."""
+    """Who serves. `stable` has the requests by the observed routes; `next_up` gets them by the routes to be written.
+
+    They differ only in the pass that shifts. `draining` had requests; `drained_at` is when the first of them may go.
+    """
 
     stable: str | None
-    draining: tuple[str, ...]
+    next_up: str | None
+    draining: tuple[DrainingRevision, ...]
     shifted_at: str | None
-    drained_at: datetime | None  # when the draining revisions may go
-    lost: str | None = None  # it serves, but somebody deleted its record: touch neither it nor the gateway
+    drained_at: datetime | None
 
     @property
     def kept(self) -> set[str]:
         """Revisions beside the desired one whose objects must stay."""
-        return {*self.draining, *([self.stable] if self.stable else [])}
-
-    @property
-    def untouchable(self) -> set[str]:
-        """Revisions whose objects must not be deleted."""
-        return {*self.kept, *([self.lost] if self.lost else [])}
+        return {name for name in (self.stable, self.next_up, *(d.name for d in self.draining)) if name is not None}
 
 
-def traffic(
-    service: InferenceService,
-    desired: str | None,
-    existing: Collection[str],
-    progress_of: Callable[[str], Progress],
-    is_known_to_gateway: Callable[[str], bool],
-    *,
-    now: datetime,
-) -> Traffic:
-    """Where requests go now; `progress_of(revision)` sums the parts of a revision, `existing` are those on record."""
+@dataclass(frozen=True)
+class Arms:
+    """What is known of the revisions: those that exist, Envoy's observed weights, and how far each one is."""
+
+    existing: Collection[str]
+    weights: Mapping[str, int]
+    progress: Callable[[str], Progress]
+    wants_none: Callable[[str], bool]  # scaled to zero
+
+
+def traffic(service: InferenceService, desired: str | None, arms: Arms, now: datetime) -> Traffic:
+    """Where requests are, where they go next, and what drains."""
     seen = service.status.revision or RevisionStatus()
-    stable = seen.stable if seen.stable in existing else _serving(existing, progress_of)
-    lost = seen.stable if stable is None else None
-    draining = [name for name in seen.draining if name in existing and name not in (desired, stable)]
-    shifted_at = seen.shifted_at
-    if (
-        desired is not None
-        and desired != stable
-        and _takes_over(progress_of(desired), stable, is_known_to_gateway(desired))
-    ):
-        if stable is not None:
-            draining.append(stable)
-        stable, shifted_at, lost = desired, now.isoformat(timespec="seconds"), None
-    drained_at = _drained_at(service, shifted_at, now)
-    if drained_at is not None and now >= drained_at:
-        draining = []
-    return Traffic(stable, tuple(draining), shifted_at, drained_at if draining else None, lost)
+    stable = _stable(seen, desired, arms)
+    next_up = desired if desired is not None and _takes_over(desired, stable, arms) else stable
+    if next_up is not None and next_up != stable and arms.wants_none(next_up):
+        stable = next_up  # nobody has requests then: no weight will ever tell
+    changed = stable != seen.stable
+    shifted_at = now.isoformat(timespec="seconds") if changed and stable is not None else seen.shifted_at
+    patience = timedelta(seconds=max(MIN_DRAIN_SECONDS, duration_seconds(service.spec.rollout.drain_timeout)))
+    draining = _draining(seen, {desired, stable, next_up}, arms, now)
+    left = tuple(d for d in draining if time_or(d.since, now) + patience > now)
+    drained_at = min((time_or(d.since, now) + patience for d in left), default=None)
+    return Traffic(stable, next_up, left, shifted_at, drained_at)
 
 
-def _serving(existing: Collection[str], progress_of: Callable[[str], Progress]) -> str | None:
-    """With the status lost (a restored backup, an edit), what runs is the truth: the revision that is complete."""
-    complete = sorted(name for name in existing if (p := progress_of(name)).complete and p.serves)
-    return complete[-1] if complete else None
+def _stable(seen: RevisionStatus, desired: str | None, arms: Arms) -> str | None:
+    """Who has the requests: by the routes; while these say nothing, by the status; failing both, by what runs."""
+    by_routes = carrying(dict(arms.weights))
+    if by_routes is not None and by_routes in arms.existing:
+        return by_routes
+    if seen.stable in arms.existing:
+        return seen.stable
+    serving = [name for name in arms.existing if name != desired and arms.progress(name).serves]
+    return max(serving, key=lambda name: (arms.progress(name).complete, name), default=None)
 
 
-def _takes_over(candidate: Progress, stable: str | None, known: bool) -> bool:
-    """With nobody serving, one replica is better than none; otherwise the whole capacity comes first."""
-    return candidate.serves and known and (stable is None or candidate.complete)
+def _takes_over(candidate: str, stable: str | None, arms: Arms) -> bool:
+    """The whole capacity comes first, unless nobody serves now: then one replica is better than none (S21, D15)."""
+    if candidate == stable:
+        return True
+    how = arms.progress(candidate)
+    if arms.wants_none(candidate):
+        return how.complete
+    nobody = stable is None or not arms.progress(stable).serves
+    return candidate in arms.weights and how.serves and (how.complete or nobody)
 
 
-def _drained_at(service: InferenceService, shifted_at: str | None, now: datetime) -> datetime | None:
-    if shifted_at is None:
-        return None
-    # A clock that jumped back must not keep a revision for ever: a shift in the future counts from now.
-    shifted = min(datetime.fromisoformat(shifted_at), now)
-    return shifted + timedelta(seconds=duration_seconds(service.spec.rollout.drain_timeout))
+def _draining(seen: RevisionStatus, in_use: set[str | None], arms: Arms, now: datetime) -> list[DrainingRevision]:
+    """Those that drained before and whoever had requests until now; a time in the future counts from now, for good."""
+    stamp = now.isoformat(timespec="seconds")
+    before = {d.name: min(time_or(d.since, now), now).isoformat(timespec="seconds") for d in seen.draining}
+    if seen.stable is not None:
+        before.setdefault(seen.stable, stamp)
+    ordered = sorted((since, name) for name, since in before.items() if name in arms.existing and name not in in_use)
+    return [DrainingRevision(name=name, since=since) for since, name in ordered[-MAX_DRAINING:]]
+
+
+def time_or(text: str, otherwise: datetime) -> datetime:
+    """A time as the API server keeps it; `otherwise` if Python can't read it."""
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return otherwise
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)

@@ -1,0 +1,55 @@
+"""The cluster with a real node. It needs root, so these tests run when they are named: ``pytest e2e/node``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e.node.support import Namespace, Traces, traces
+from e2e.support import unique
+
+from firsttoken_local.cluster import LocalCluster, ephemeral_cluster
+from firsttoken_local.node.realnode import RealNode
+from firsttoken_local.progress import Printed
+
+HERE = Path(__file__).parent
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave these tests out of a run that did not name them."""
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    if any(one.is_relative_to(HERE) for one in named):
+        return None
+    return True if collection_path.is_relative_to(HERE) else None
+
+
+@pytest.fixture(scope="module")
+def before() -> Traces:
+    """What the machine looks like without the node."""
+    return traces()
+
+
+@pytest.fixture(scope="module")
+def cluster(before: Traces) -> Iterator[LocalCluster]:
+    """A control plane, two fake GPU nodes and the real node."""
+    assert not before.processes, "another real node runs on this machine"
+    with ephemeral_cluster(nodes=2, prometheus=False, real_node=True, progress=Printed()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def node(cluster: LocalCluster) -> RealNode:
+    """The real node."""
+    assert cluster.node is not None
+    return cluster.node
+
+
+@pytest.fixture
+def namespace(cluster: LocalCluster) -> Iterator[Namespace]:
+    """A namespace of the test's own."""
+    name = unique("n")
+    cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    cluster.client.wait("v1", "ServiceAccount", "default", bool, namespace=name)
+    yield Namespace(cluster, name)
+    cluster.kubectl("delete", "namespace", name, "--wait=false")

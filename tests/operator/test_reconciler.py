@@ -1,0 +1,171 @@
+"""One pass from the cluster to the cluster: what is read, what is looked up, and what happens when something fails."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.operator.fake import FakeCluster
+
+from firsttoken.manifests.images import Images
+from firsttoken_operator.cluster import ClusterError
+from firsttoken_operator.gather import gather
+from firsttoken_operator.reconciler import RESYNC_SECONDS, Reconciler
+from firsttoken_operator.workqueue import Workqueue
+from reconcile.services import API
+from reconcile.world import World
+
+KEY = ("apps", "chat")
+MINE = {"firsttoken.dev/service": "chat"}
+
+
+class Queue(Workqueue[Any]):
+    """Remembers when a key is to come back."""
+
+    def __init__(self) -> None:
+        super().__init__(jitter=lambda: 0.0)
+        self.after: list[float] = []
+
+    def add_after(self, key: Any, seconds: float) -> None:  # noqa: ARG002 - there is one
+        self.after.append(seconds)
+
+
+def cluster(*more: dict[str, Any]) -> FakeCluster:
+    world = World()
+    return FakeCluster(world.service, world.profiles["nvidia-a100-40gb"], *more)
+
+
+def handle(fake: FakeCluster) -> Queue:
+    queue = Queue()
+    asyncio.run(Reconciler(fake, queue, Images()).handle(KEY))  # type: ignore[arg-type]
+    return queue
+
+
+def theirs(labels: dict[str, str] | None = None) -> dict[str, Any]:
+    meta = {"name": "chat", "namespace": "apps", "uid": "uid-of-theirs", "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"theirs": True}}
+
+
+def test_a_pass_makes_everything_writes_the_status_and_asks_for_another_look() -> None:
+    fake = cluster()
+    queue = handle(fake)
+    assert fake.writes()[0].startswith("apply InferenceRevision/chat-")
+    assert "apply Service/chat" in fake.writes()
+    assert "merge InferenceService/chat/status" in fake.writes()
+    assert queue.after == [2.0]
+
+
+def test_a_service_that_is_gone_is_forgotten() -> None:
+    fake = FakeCluster()
+    queue = handle(fake)
+    assert fake.calls == ["get InferenceService/chat"]
+    assert queue.after == []
+
+
+def test_0006_every_name_is_looked_up_before_it_is_first_applied() -> None:
+    fake = cluster()
+    handle(fake)
+    for write in fake.writes():
+        verb, _, name = write.partition(" ")
+        if verb == "apply" and not name.endswith("/status"):
+            assert f"get {name}" in fake.calls
+            assert fake.calls.index(f"get {name}") < fake.calls.index(write)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        MINE,
+    ],
+    ids=["unlabelled", "labelled"],
+)
+def test_0006_a_name_of_somebody_else_is_never_taken(labels: dict[str, str]) -> None:
+    fake = cluster(theirs(labels))
+    queue = handle(fake)
+    assert [w for w in fake.writes() if "Event" not in w] == ["merge InferenceService/chat/status"]
+    assert fake.objects["Service", "chat"]["spec"] == {"theirs": True}
+    assert queue.after
+    assert queue.after[0] <= 10.0
+
+
+def test_an_object_of_ours_without_its_label_is_found_by_name_and_applied_again() -> None:
+    ours = theirs()
+    ours["metadata"]["managedFields"] = [{"manager": "firsttoken", "operation": "Apply", "fieldsV1": {}}]
+    fake = cluster(ours)
+    handle(fake)
+    assert fake.writes().count("apply Service/chat") == 1
+    assert fake.objects["Service", "chat"]["metadata"]["labels"]["firsttoken.dev/service"] == "chat"
+
+
+def test_what_is_refused_is_said_in_the_status_and_tried_again_in_a_minute() -> None:
+    fake = cluster()
+    fake.fails["apply Service/chat"] = ClusterError(422, "Invalid", "spec.x: wrong")
+    queue = handle(fake)
+    assert "apply PodDisruptionBudget/chat-gateway" in fake.writes(), "the rest is applied"
+    assert "merge InferenceService/chat/status" in fake.writes()
+    assert queue.after == [60.0]
+    assert any("spec.x: wrong" in o["message"] for (k, _), o in fake.objects.items() if k == "Event")
+
+
+@pytest.mark.parametrize(
+    ("error", "pause"),
+    [
+        (ClusterError(429, "TooManyRequests", "slow down", 30.0), 30.0),
+        (ClusterError(503, "ServiceUnavailable", "later"), 0.2),
+        (TimeoutError(), 0.2),
+        (ConnectionRefusedError(), 0.2),
+        (RuntimeError("a defect of ours"), 0.2),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("call", ["get InferenceService/chat", "apply Service/chat"])
+def test_K8_whatever_fails_is_tried_again_and_never_raised(call: str, error: Exception, pause: float) -> None:
+    fake = cluster()
+    fake.fails[call] = error
+    assert handle(fake).after == [pause]
+    assert "merge InferenceService/chat/status" not in fake.writes(), "the status never claims what was not done"
+
+
+def test_a_quiet_service_is_looked_at_without_an_event_in_ten_minutes_or_so() -> None:
+    service = World().service
+    service["metadata"]["deletionTimestamp"] = "2026-05-01T12:00:00Z"
+    (seconds,) = handle(FakeCluster(service)).after
+    assert 0.9 * RESYNC_SECONDS <= seconds <= 1.1 * RESYNC_SECONDS
+
+
+def observed(fake: FakeCluster) -> Any:
+    return asyncio.run(gather(fake, KEY, Images()))  # type: ignore[arg-type]
+
+
+def test_the_profiles_a_spec_names_are_read_and_all_of_them_if_one_is_missing() -> None:
+    other = {**World().profiles["nvidia-a100-40gb"], "metadata": {"name": "other"}}
+    fake = cluster(other)
+    assert set(observed(fake).profiles) == {"nvidia-a100-40gb"}
+    assert "list AcceleratorProfile/" not in fake.calls
+    fake.objects["InferenceService", "chat"]["spec"]["accelerator"]["type"] = "unknown"
+    assert set(observed(fake).profiles) == {"nvidia-a100-40gb", "other"}
+
+
+def test_a_cluster_without_the_gateway_api_is_told() -> None:
+    fake = cluster()
+    assert observed(fake).gateway_api
+    fake.unknown.add("HTTPRoute")
+    assert not observed(fake).gateway_api
+
+
+def test_0007_pods_are_listed_only_while_a_deployment_is_incomplete() -> None:
+    labels = {**MINE, "firsttoken.dev/role": "serve"}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "labels": labels, "generation": 1},
+        "spec": {"replicas": 1},
+        "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1},
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}}
+    fake = cluster(deployment, pod)
+    assert [p["metadata"]["name"] for p in observed(fake).pods] == ["p"]
+    deployment["status"] |= {"availableReplicas": 1}  # type: ignore[operator]
+    fake = cluster(deployment, pod)
+    assert observed(fake).pods == ()
+    assert API in {o["apiVersion"] for o in fake.objects.values()}

@@ -1,0 +1,35 @@
+"""Specs and profiles for the tests, as people write them."""
+
+from typing import Any
+
+from firsttoken.planning.accelerators import catalogue
+
+API = "firsttoken.dev/v1alpha1"
+Object = dict[str, Any]
+
+
+def merged(base: Object, patch: Object) -> Object:
+    """`base` with `patch` laid over it; None removes."""
+    result = dict(base)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key) or {}, value) if isinstance(value, dict) else value
+    return result
+
+
+def spec(**changes: Any) -> Object:
+    """An 8B model, one GPU a replica, two replicas without a router; `changes` are laid over it."""
+    base = {
+        "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct"},
+        "accelerator": {"type": "nvidia-a100-40gb", "maxCount": 2},
+        "engine": {"pins": {"prefixCaching": False}},
+    }
+    return merged(base, changes)
+
+
+def profile(name: str) -> Object:
+    """An AcceleratorProfile of the catalogue."""
+    body = {"apiVersion": API, "kind": "AcceleratorProfile", "metadata": {"name": name}}
+    return {**body, "spec": catalogue()[name].wire()}
