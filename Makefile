@@ -12,10 +12,16 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint format types contracts unit generated e2e test build cluster cluster-down demo crds chart docs golden lock clean
+.PHONY: help possible install check lint format types contracts unit generated e2e test build cluster cluster-down demo crds chart docs golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Before anything slow: is Go there, can the cache be written, is the name a name?
+possible:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Firsttoken needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@PYTHONPATH=local $(PYTHON) -m firsttoken_local.check --name "$(NAME)"
 
 install: $(STAMP) ## Install everything locked into .venv
 
@@ -47,7 +53,7 @@ contracts: $(STAMP)
 unit: $(STAMP) ## Fast tests (K=name for some of them)
 	$(PYTEST) tests -n 2 $(if $(K),-k "$(K)")
 
-build: $(STAMP) ## Build the local control plane (cached outside the tree, by version)
+build: possible $(STAMP) ## Build the local control plane (cached outside the tree, by version)
 	$(BIN)/python -m firsttoken_local build $(if $(REAL_NODE),--real-node)
 
 e2e: build ## Tests on a real control plane (K=name for some of them)
@@ -55,13 +61,13 @@ e2e: build ## Tests on a real control plane (K=name for some of them)
 
 test: check e2e ## Everything CI runs
 
-cluster: build ## Start the local cluster for your own kubectl apply (NAME=dev; REAL_NODE=1 adds a real node, needs root)
-	$(BIN)/python -m firsttoken_local up --name $(NAME) --operator $(if $(REAL_NODE),--real-node)
+cluster: possible $(STAMP) ## Start the local cluster for your own kubectl apply (NAME=dev; REAL_NODE=1 adds a real node, needs root)
+	$(BIN)/python -m firsttoken_local up --name "$(NAME)" --operator $(if $(REAL_NODE),--real-node)
 
 cluster-down: $(STAMP) ## End it and remove its state (NAME=dev)
-	$(BIN)/python -m firsttoken_local down --name $(NAME)
+	$(BIN)/python -m firsttoken_local down --name "$(NAME)"
 
-demo: build ## From kubectl apply to Ready, shown live (KEEP=1 leaves the cluster up)
+demo: possible $(STAMP) ## From kubectl apply to Ready, shown live (KEEP=1 leaves the cluster up)
 	@$(BIN)/python -m firsttoken_local.demo $(if $(KEEP),--keep)
 
 crds: $(STAMP) ## Generate crds/ from the pydantic models
@@ -85,4 +91,5 @@ lock: ## Lock the newest versions that pyproject.toml allows
 	  --no-emit-index-url --no-header --quiet --constraint requirements/dev.lock -o requirements/operator.lock
 
 clean: ## Remove what was installed and generated here (not the cache outside the tree)
+	@[ ! -x $(BIN)/python ] || $(BIN)/python -m firsttoken_local down --all
 	rm -rf $(VENV) .cluster .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from firsttoken_local import cluster
 from firsttoken_local.builds import cache_folder, ensure
-from firsttoken_local.catalogue import SETS
+from firsttoken_local.catalogue import CLUSTER_SETS, NODE_SETS, SETS
 from firsttoken_local.errors import LocalError
-from firsttoken_local.layout import cluster_folder, load_layout
+from firsttoken_local.layout import cluster_folder, cluster_names, load_layout
+from firsttoken_local.node.realnode import daemon_pids
 from firsttoken_local.operator import ACCELERATORS, start_operator
 from firsttoken_local.operator import NAME as OPERATOR
 from firsttoken_local.processes import ProcessTable, resident_mib
@@ -35,8 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says a misuse in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see `{self.prog} --help`)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="firsttoken_local", description="A Kubernetes cluster on this machine.")
+    parser = _Parser(prog="firsttoken_local", description="A Kubernetes cluster on this machine.")
     commands = parser.add_subparsers(required=True)
 
     def command(name: str, run: object, text: str, named: bool = True) -> argparse.ArgumentParser:
@@ -47,13 +57,18 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     build = command("build", _build, "build the binaries into the cache", named=False)
-    build.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; all unless told")
+    build.add_argument(
+        "sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; all but a real node's unless told"
+    )
+    build.add_argument("--real-node", action="store_true", help="build a real node's as well")
     up = command("up", _up, "start a cluster, or what is missing of it")
     up.add_argument("--nodes", type=int, default=4, help="fake GPU nodes (default: %(default)s)")
+    up.add_argument("--real-node", action="store_true", help="add a node that runs pods (Linux, root)")
     up.add_argument("--no-prometheus", action="store_true", help="leave Prometheus out")
     up.add_argument("--operator", action="store_true", help="start the Firsttoken operator and apply its catalogue")
     up.add_argument("--apply", type=Path, nargs="*", default=[], help="YAML files and folders to apply")
-    command("down", _down, "end a cluster and remove its state")
+    down = command("down", _down, "end a cluster and remove its state")
+    down.add_argument("--all", action="store_true", help="end all clusters of this checkout")
     command("status", _status, "show the processes of a cluster")
     command("kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig")
     return parser
@@ -63,7 +78,7 @@ def _build(options: argparse.Namespace) -> int:
     unknown = [name for name in options.sets if name not in SETS]
     if unknown:
         raise LocalError(f"there is no build called {unknown[0]}; there are {', '.join(SETS)}")
-    ensure(options.sets or SETS, Printed())
+    ensure([*(options.sets or CLUSTER_SETS), *(NODE_SETS if options.real_node else ())], Printed())
     print(f"built: {cache_folder() / 'bin'}")
     return 0
 
@@ -73,15 +88,18 @@ def _up(options: argparse.Namespace) -> int:
         options.name,
         nodes=options.nodes,
         prometheus=not options.no_prometheus,
+        real_node=options.real_node,
         progress=Printed(),
         manifests=[*([ACCELERATORS] if options.operator else []), *options.apply],
     )
     if options.operator:
         start_operator(running)
-    print(f"export KUBECONFIG={running.kubeconfig}")
+    print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
     print(f"kubectl:     {running.kubectl_path}")
     if options.operator:
         print(f"operator:    runs; log {running.processes.log(OPERATOR)}")
+    if running.node:
+        print(f"real node:   {running.node.name}; pods at {running.node.network.node_pods}")
     print(f"audit log:   {running.audit_log}")
     if running.prometheus_url:
         print(f"prometheus:  {running.prometheus_url}")
@@ -89,6 +107,11 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _down(options: argparse.Namespace) -> int:
+    if options.all:
+        for name in cluster_names():
+            cluster.down(name)
+            print(f"cluster {name} is down")
+        return 0
     existed = cluster.down(options.name)
     print(f"cluster {options.name} is down" if existed else f"there is no cluster {options.name}")
     return 0
@@ -99,7 +122,7 @@ def _status(options: argparse.Namespace) -> int:
     processes = ProcessTable(folder)
     records = processes.records()
     if not records:
-        print(f"there is no cluster {options.name}; clusters: {', '.join(cluster.cluster_names()) or 'none'}")
+        print(f"there is no cluster {options.name}; clusters: {', '.join(cluster_names()) or 'none'}")
         return 1
     dead = 0
     for record in records:
@@ -107,6 +130,8 @@ def _status(options: argparse.Namespace) -> int:
         dead += not alive
         state = f"pid {record.pid}, {resident_mib(record.pid):.0f} MiB" if alive else "ended; `up` restarts it"
         print(f"{record.name:26}{state}")
+    for name, pid in daemon_pids(processes).items():
+        print(f"{'  ' + name:26}pid {pid}, {resident_mib(pid):.0f} MiB")
     layout = load_layout(folder)
     if layout:
         print(f"{'API server':26}{layout.server}\n{'state':26}{folder}")
@@ -116,7 +141,9 @@ def _status(options: argparse.Namespace) -> int:
 def _kubeconfig(options: argparse.Namespace) -> int:
     layout = load_layout(cluster_folder(options.name))
     if layout is None or not layout.kubeconfig.exists():
-        raise LocalError(f"there is no cluster {options.name}: run `up` first")
+        raise LocalError(f"there is no cluster {options.name}: `make cluster NAME={options.name}` starts it")
+    if not ProcessTable(layout.directory).alive("kube-apiserver"):
+        raise LocalError(f"cluster {options.name} does not run: `make cluster NAME={options.name}` starts it again")
     print(layout.kubeconfig)
     return 0
 

@@ -1,7 +1,8 @@
 """Building the binaries once into a cache, from locked Go modules.
 
 The cache is ``${XDG_CACHE_HOME:-~/.cache}/firsttoken/bin/<name>-<version>-<key>/``. The key covers all that decides
-the bytes: go.mod, go.sum, flags, platform and Go version. A folder appears by one rename, when it is complete.
+the bytes: go.mod, go.sum, Go files beside them, flags, platform and Go version. A folder appears by one rename, when
+it is complete.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from firsttoken_local.catalogue import SETS, BuildSet
@@ -25,10 +27,30 @@ from firsttoken_local.toolchain import Toolchain, find_toolchain
 
 
 def cache_folder() -> Path:
-    """Return the folder that holds everything built; it may be deleted at any time."""
+    """Return the folder that holds everything built; it may be deleted at any time.
+
+    Raises:
+        LocalError: XDG_CACHE_HOME is a relative path, which would mean another folder in each working directory.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or ""
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "firsttoken"
+    if base and not Path(base).is_absolute():
+        raise LocalError(f"XDG_CACHE_HOME is a relative path ({base}): set it to an absolute one")
+    return (Path(base) if base else Path.home() / ".cache") / "firsttoken"
+
+
+def make_cache(folder: Path) -> None:
+    """Create a folder of the cache and see that files can be created there.
+
+    Raises:
+        LocalError: that is not possible.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        fault = f"cache folder {folder} can't be created ({error.strerror})"
+        raise LocalError(f"{fault}: set XDG_CACHE_HOME to a writable folder") from error
 
 
 def cache_key(build: BuildSet, toolchain: Toolchain) -> str:
@@ -36,6 +58,8 @@ def cache_key(build: BuildSet, toolchain: Toolchain) -> str:
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((build.folder / name).read_bytes() + b"\0")
+    for path in sorted(build.folder.rglob("*.go")):
+        digest.update(f"{path.relative_to(build.folder)}\0".encode() + path.read_bytes() + b"\0")
     inputs = [build.flags(), sorted(build.binaries.items()), sorted(build.files.items())]
     digest.update(json.dumps([*inputs, toolchain.version, toolchain.goos, toolchain.goarch]).encode())
     return digest.hexdigest()[:12]
@@ -45,17 +69,28 @@ def cache_key(build: BuildSet, toolchain: Toolchain) -> str:
 def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold an exclusive lock on a file among all processes of this machine; it ends with the process.
 
-    ``waiting`` is called when somebody else holds the lock.
+    ``waiting`` is called when somebody else holds the lock. Who holds it may remove the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting:
-                waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if waiting:
+                    waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_file_of(path, file.fileno()):
+                yield
+                return
+
+
+def _is_file_of(path: Path, descriptor: int) -> bool:
+    """Tell whether a file that was waited for is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def ensure(names: Iterable[str], progress: Progress) -> dict[str, Path]:
@@ -73,8 +108,30 @@ def built(name: str) -> Path | None:
     Raises:
         LocalError: Go is missing or too old.
     """
-    folder = _target(SETS[name], find_toolchain(SETS[name].folder))
+    folder = _target(SETS[name], usable_toolchain(SETS[name]))
     return folder if folder.is_dir() else None
+
+
+def usable_toolchain(build: BuildSet) -> Toolchain:
+    """Return the toolchain to build a set with, or the one that it was built with: then Go need not be there.
+
+    Raises:
+        LocalError: the set is not in the cache, and Go is missing or too old.
+    """
+    memory = cache_folder() / "bin" / f".{build.name}.toolchain"
+    try:
+        found = find_toolchain(build.folder)
+    except LocalError:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            remembered = Toolchain(**json.loads(memory.read_text()))
+            if _target(build, remembered).is_dir():
+                return remembered
+        raise
+    text = json.dumps(asdict(found))
+    with contextlib.suppress(OSError):  # a cache that can only be read, or that is not there yet
+        if not memory.exists() or memory.read_text() != text:
+            memory.write_text(text)
+    return found
 
 
 def _target(build: BuildSet, toolchain: Toolchain) -> Path:
@@ -82,10 +139,11 @@ def _target(build: BuildSet, toolchain: Toolchain) -> Path:
 
 
 def _ensure_one(build: BuildSet, progress: Progress) -> Path:
-    toolchain = find_toolchain(build.folder)
+    toolchain = usable_toolchain(build)
     target = _target(build, toolchain)
     if target.is_dir():
         return target
+    make_cache(target.parent)
     lock = cache_folder() / "bin" / f".{build.name}.lock"
     with locked(lock, lambda: progress.line(f"{build.name}: waiting for another build of the same")):
         if target.is_dir():
@@ -99,6 +157,7 @@ def _ensure_one(build: BuildSet, progress: Progress) -> Path:
             if build.files:
                 _copy_files(build, toolchain, result)
             result.replace(target)
+            usable_toolchain(build)  # remembers it, now that there is a folder to do so
         progress.line(f"{build.name} {build.version}: done in {time.monotonic() - started:.0f} s")
     return target
 

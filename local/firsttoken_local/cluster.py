@@ -1,27 +1,21 @@
-"""The local cluster as a whole: up, down, and what a test needs of it.
-
-A real node (kubelet, containerd, kube-proxy, DNS) will join here, after the controllers: as a step of
-:func:`_start` with a build set and a module of its own.
-"""
+"""The local cluster as a whole: up, down, and what a test needs of it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from firsttoken_local import audit, schemas
 from firsttoken_local.apply import apply_objects, read_objects
 from firsttoken_local.builds import ensure, locked
+from firsttoken_local.catalogue import NODE_SETS
 from firsttoken_local.controlplane import (
     NAMES,
     OPERATOR_USER,
@@ -33,13 +27,19 @@ from firsttoken_local.controlplane import (
 )
 from firsttoken_local.errors import LocalError
 from firsttoken_local.fakenodes import STORAGE_CLASS, NodeShape, add_nodes, start_kwok
-from firsttoken_local.guard import start_guard
+from firsttoken_local.guard import release, start_guard
 from firsttoken_local.kube import KubeClient, Object
-from firsttoken_local.layout import CLUSTERS, PORT_NAMES, REPOSITORY, Layout, cluster_folder, load_layout
+from firsttoken_local.layout import PORT_NAMES, REPOSITORY, Layout, cluster_folder, load_layout
+from firsttoken_local.node import PROCESS as NODE_PROCESS
+from firsttoken_local.node.realnode import RealNode, start_node, with_network
+from firsttoken_local.node.registration import refuse_second
+from firsttoken_local.node.requirements import check_machine
+from firsttoken_local.node.teardown import in_use, remove_traces
 from firsttoken_local.ports import choose_ports, is_free
 from firsttoken_local.processes import ProcessTable
 from firsttoken_local.progress import Progress, Silent
 from firsttoken_local.prometheus import PrometheusServer
+from firsttoken_local.signals import ending_signals_raise
 from firsttoken_local.waiting import wait_for
 
 GATEWAY_CRDS = ("gatewayclasses", "gateways", "httproutes")
@@ -52,8 +52,8 @@ class LocalCluster:
     """A running cluster.
 
     ``operator_kubeconfig`` is the user ``firsttoken-operator``'s, so that the audit log tells the operator's writes
-    from the tests'. ``prometheus`` is None when it was not asked for. Further processes, such as the operator, may
-    be started in ``processes``: they end with the cluster.
+    from the tests'. ``prometheus`` and ``node`` (the real one) are None when they were not asked for. Further
+    processes, such as the operator, may be started in ``processes``: they end with the cluster.
     """
 
     layout: Layout
@@ -64,6 +64,7 @@ class LocalCluster:
     processes: ProcessTable
     prometheus: PrometheusServer | None
     binaries: dict[str, Path]
+    node: RealNode | None = None
 
     @property
     def directory(self) -> Path:
@@ -106,7 +107,7 @@ class LocalCluster:
 
     def add_nodes(self, count: int, shape: NodeShape | None = None, *, prefix: str = "gpu") -> list[str]:
         """Add fake nodes and wait for them; see :func:`firsttoken_local.fakenodes.add_nodes`."""
-        return add_nodes(self.client, count, shape, prefix=prefix)
+        return add_nodes(self.client, count, shape, prefix=prefix, tainted=self.node is not None)
 
     def apply(self, paths: Iterable[Path]) -> list[Object]:
         """Apply YAML files and folders as the administrator."""
@@ -128,6 +129,7 @@ def up(
     *,
     nodes: int = 4,
     prometheus: bool = True,
+    real_node: bool = False,
     progress: Progress | None = None,
     manifests: Iterable[Path] = (),
     directory: Path | None = None,
@@ -136,16 +138,23 @@ def up(
 
     What runs already is used as it is. ``manifests`` (for instance accelerator profiles) are applied after the
     definitions of Gateway API and of this repository's ``crds/``. ``directory`` replaces ``.cluster/<name>``.
+    ``real_node`` adds a node that runs pods, which needs Linux and root; a cluster that has one keeps it.
 
     Raises:
         LocalError: something could not be built, started or applied.
     """
     told = progress or Silent()
     folder = directory or cluster_folder(name)
+    before = load_layout(folder)
+    real_node = real_node or bool(before and before.network)
+    if real_node:
+        refuse_second(folder, in_use)
+        check_machine(told)
     sets = ["kubernetes", "kwok", "gateway-api"] + (["prometheus"] if prometheus else [])
-    binaries = ensure(sets, told)
+    binaries = ensure([*sets, *(NODE_SETS if real_node else ())], told)
     with locked(_lock(folder)):
         layout = load_layout(folder) or Layout(folder, choose_ports(PORT_NAMES))
+        layout = with_network(layout) if real_node else layout
         layout.save()
         return _start(layout, binaries, nodes, told, manifests)
 
@@ -157,22 +166,26 @@ def _start(
     processes = ProcessTable(layout.directory)
     _check_ports(layout, processes)
     prepare(layout)
+    node = start_node(layout, processes, binaries)  # containerd gets ready while the control plane does
     server = PrometheusServer(layout, processes, binaries["prometheus"]) if "prometheus" in binaries else None
     if server:
         server.start()
     told.transient("control plane: starting")
     client = start_api(layout, processes, binaries["kubernetes"])
     start_controllers(layout, processes, binaries["kubernetes"])
+    if node:
+        node.join(client)
     told.line(f"control plane: ready after {time.monotonic() - started:.1f} s")
     start_kwok(layout, processes, binaries["kwok"])
     grant_operator(client)
     _apply_definitions(client, binaries, manifests)
-    add_nodes(client, nodes)
+    add_nodes(client, nodes, tainted=node is not None)
+    if node:
+        node.await_ready(client)
     client.wait("v1", "ServiceAccount", "default", bool)  # without it no pod is admitted
     if server:
         server.await_ready()
-    for record in processes.records():
-        processes.check(record.name)
+    processes.check_all()
     told.line(f"cluster: up after {time.monotonic() - started:.1f} s")
     return LocalCluster(
         layout=layout,
@@ -183,6 +196,7 @@ def _start(
         processes=processes,
         prometheus=server,
         binaries=binaries,
+        node=node,
     )
 
 
@@ -214,19 +228,22 @@ def down(name: str = "default", *, directory: Path | None = None) -> bool:
     """End a cluster and remove its state, also after a crash; return whether there was one.
 
     Raises:
-        LocalError: a process could not be ended.
+        LocalError: a process could not be ended, or something of a real node is left.
     """
     folder = directory or cluster_folder(name)
     with locked(_lock(folder)):
         processes = ProcessTable(folder)
         existed = folder.exists() or bool(processes.marked())
+        processes.stop([NODE_PROCESS], grace_s=1.0)  # its containers and mounts end with it
         known = {one for group in DOWN_ORDER for one in group}
         processes.stop([one.name for one in processes.records() if one.name not in known], grace_s=10.0)
         for group in DOWN_ORDER:
             # The state is thrown away: nobody has to wait for an orderly end.
             processes.stop(group, grace_s=1.0)
         processes.stop_all(grace_s=1.0)  # also what has no record, such as after the folder was removed by hand
+        remove_traces(folder)
         shutil.rmtree(folder, ignore_errors=True)
+        _lock(folder).unlink(missing_ok=True)
     return existed
 
 
@@ -235,52 +252,35 @@ def _lock(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.lock"
 
 
-def cluster_names() -> list[str]:
-    """Return the names of the clusters that were started and not yet taken down."""
-    return sorted(path.parent.name for path in CLUSTERS.glob("*/state.json"))
-
-
 @contextlib.contextmanager
 def ephemeral_cluster(
     *,
     nodes: int = 4,
     prometheus: bool = True,
+    real_node: bool = False,
     progress: Progress | None = None,
     manifests: Iterable[Path] = (),
 ) -> Iterator[LocalCluster]:
     """A cluster for tests in a temporary directory: gone at the end of the block, however that comes.
 
-    Exceptions, SIGINT and SIGTERM end the block. A guard process sees to the rest when this process is killed.
+    Exceptions, SIGINT, SIGTERM and SIGHUP end the block. A guard process sees to the rest when this process is killed.
     """
     scratch = Path(tempfile.mkdtemp(prefix="firsttoken-"))
     folder = scratch / "cluster"
     guard = start_guard(folder, scratch)
     try:
-        with _sigterm_raises():
-            yield up(directory=folder, nodes=nodes, prometheus=prometheus, progress=progress, manifests=manifests)
+        with ending_signals_raise():
+            yield up(
+                directory=folder,
+                nodes=nodes,
+                prometheus=prometheus,
+                real_node=real_node,
+                progress=progress,
+                manifests=manifests,
+            )
     finally:
         try:
             down(directory=folder)
             shutil.rmtree(scratch, ignore_errors=True)
         finally:
-            if guard.stdin:
-                guard.stdin.close()
-            guard.wait()
-
-
-@contextlib.contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as SIGINT does, where nothing else was arranged for it."""
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            release(guard)

@@ -19,6 +19,7 @@ SERVICE_CIDR = "10.96.0.0/16"
 SERVICE_IP = "10.96.0.1"  # the first address: the Service "kubernetes"
 POD_CIDR = "10.244.0.0/16"  # each node gets a /24 of it
 OPERATOR_USER = "firsttoken-operator"
+LOCAL_BINDING = "firsttoken-local-operator"  # not the chart's name: both may be in one cluster
 CONTROLLER_MANAGER, SCHEDULER = "system:kube-controller-manager", "system:kube-scheduler"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
@@ -55,9 +56,11 @@ def prepare(layout: Layout) -> None:
 
 def _serving(layout: Layout) -> Credential:
     """Return the certificate with which all components serve."""
-    hosts = ["127.0.0.1", SERVICE_IP, "localhost", "kubernetes", "kubernetes.default"]
+    network = layout.network
+    addresses = [network.kubernetes_service, network.host] if network else [SERVICE_IP]
+    hosts = ["127.0.0.1", *addresses, "localhost", "kubernetes", "kubernetes.default"]
     hosts += ["kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
-    return Authority(layout.pki).issue("serving", "firsttoken-local", hosts=hosts)
+    return Authority(layout.pki).issue("serving-node" if network else "serving", "firsttoken-local", hosts=hosts)
 
 
 def etcd_arguments(layout: Layout) -> list[str]:
@@ -79,14 +82,13 @@ def etcd_arguments(layout: Layout) -> list[str]:
 def apiserver_arguments(layout: Layout) -> list[str]:
     """Return the API server's arguments."""
     serving, key = _serving(layout), Authority(layout.pki).service_account_key()
+    services = layout.network.services if layout.network else SERVICE_CIDR
     return [
         f"--etcd-servers=http://127.0.0.1:{layout.ports['etcd']}",
         "--bind-address=127.0.0.1",
         f"--secure-port={layout.ports['apiserver']}",
-        "--advertise-address=127.0.0.1",  # otherwise it looks for a default route and ends when there is none
-        # No endpoints for the Service "kubernetes": a loopback address is not accepted as one.
-        "--endpoint-reconciler-type=none",
-        f"--service-cluster-ip-range={SERVICE_CIDR}",
+        *_advertised(layout),
+        f"--service-cluster-ip-range={services}",
         f"--tls-cert-file={serving.certificate}",
         f"--tls-private-key-file={serving.key}",
         f"--client-ca-file={layout.pki / 'ca.crt'}",
@@ -99,6 +101,24 @@ def apiserver_arguments(layout: Layout) -> list[str]:
         f"--audit-policy-file={layout.directory / 'audit-policy.yaml'}",
         f"--audit-log-path={layout.audit_log}",
         "--profiling=false",
+    ]
+
+
+def _advertised(layout: Layout) -> list[str]:
+    """Return where the Service "kubernetes" leads, and how a real node's kubelet is reached."""
+    if layout.network is None:
+        return [
+            "--advertise-address=127.0.0.1",  # otherwise it looks for a default route and ends when there is none
+            # No endpoints for the Service "kubernetes": a loopback address is not accepted as one.
+            "--endpoint-reconciler-type=none",
+        ]
+    client = Authority(layout.pki).issue("kubelet-client", "kubelet-client")
+    return [
+        f"--advertise-address={layout.network.host}",
+        f"--kubelet-client-certificate={client.certificate}",
+        f"--kubelet-client-key={client.key}",
+        f"--kubelet-certificate-authority={layout.pki / 'ca.crt'}",
+        "--kubelet-preferred-address-types=InternalIP",
     ]
 
 
@@ -125,7 +145,7 @@ def _component_arguments(layout: Layout, user: str, port: int) -> list[str]:
 
 def controller_manager_arguments(layout: Layout) -> list[str]:
     """Return the controller manager's arguments: all of its controllers, each with its own service account."""
-    authority = Authority(layout.pki)
+    authority, network = Authority(layout.pki), layout.network
     return [
         *_component_arguments(layout, CONTROLLER_MANAGER, layout.ports["controller-manager"]),
         "--use-service-account-credentials",
@@ -135,8 +155,8 @@ def controller_manager_arguments(layout: Layout) -> list[str]:
         f"--cluster-signing-cert-file={authority.own.certificate}",
         f"--cluster-signing-key-file={authority.own.key}",
         "--allocate-node-cidrs",
-        f"--cluster-cidr={POD_CIDR}",
-        f"--service-cluster-ip-range={SERVICE_CIDR}",
+        f"--cluster-cidr={network.pods if network else POD_CIDR}",
+        f"--service-cluster-ip-range={network.services if network else SERVICE_CIDR}",
     ]
 
 
@@ -206,7 +226,7 @@ def grant_operator(client: KubeClient) -> None:
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": {"name": OPERATOR_USER},
+            "metadata": {"name": LOCAL_BINDING},
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
+import secrets
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,111 +14,23 @@ from typing import Any
 
 import yaml
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from firsttoken_local import cluster as local
 from firsttoken_local.cluster import LocalCluster
 from firsttoken_local.errors import LocalError
-from firsttoken_local.layout import REPOSITORY
+from firsttoken_local.guard import release, start_guard
+from firsttoken_local.layout import REPOSITORY, cluster_folder
 from firsttoken_local.operator import ACCELERATORS, start_operator
 from firsttoken_local.progress import Printed
+from firsttoken_local.signals import ending_signals_raise
+from firsttoken_local.story import Story
 from firsttoken_local.waiting import wait_for
 
 EXAMPLE = REPOSITORY / "examples" / "kb-assistant.yaml"
-GROUP = "firsttoken.dev/v1alpha1"
 PATIENCE_S = 120.0
-CHILD_KINDS = (
-    (GROUP, "InferenceRevision"),
-    ("apps/v1", "Deployment"),
-    ("v1", "Service"),
-    ("v1", "ConfigMap"),
-    ("v1", "ServiceAccount"),
-    ("policy/v1", "PodDisruptionBudget"),
-    ("rbac.authorization.k8s.io/v1", "Role"),
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
-)
 # What a release of the model team might ask for: a longer context, and less time for old streams to end.
 EDIT = {"spec": {"model": {"maxModelLength": 8192}, "rollout": {"drainTimeout": "3s"}}}
-
-
-class Story:
-    """One service, watched: each line says when, what, and in the operator's own words why."""
-
-    def __init__(self, cluster: LocalCluster, console: Console, name: str) -> None:
-        self._client, self._console, self._name = cluster.client, console, name
-        self._started = time.monotonic()
-        self._objects: set[tuple[str, str]] = set()
-        self._said: dict[str, str] = {}
-        self._reasons: dict[str, str] = {}
-
-    def restart(self) -> None:
-        """Count the seconds from now."""
-        self._started = time.monotonic()
-
-    def tell(self, what: str, text: str) -> None:
-        """One line, unless the last one about ``what`` said the same."""
-        if self._said.get(what) == text:
-            return
-        self._said[what] = text
-        line = Table.grid(padding=(0, 1))
-        line.add_column(width=9, style="dim")
-        line.add_column(width=10, style="bold")
-        line.add_column()
-        line.add_row(f"+{time.monotonic() - self._started:5.1f} s", what, text)
-        self._console.print(line)
-
-    def service(self) -> dict[str, Any]:
-        """The service as it is now."""
-        return self._client.get(GROUP, "InferenceService", self._name) or {}
-
-    def look(self) -> dict[str, Any]:
-        """Tell what is new, and return the service."""
-        service = self.service()
-        status = service.get("status") or {}
-        self._tell_plan(status)
-        self._tell_objects()
-        for role in (status.get("plan") or {}).get("roles") or []:
-            self.tell(f"pods {role['role']}"[:10], f"{role.get('readyReplicas', 0)} of {role['replicas']} ready")
-        for condition in status.get("conditions") or []:
-            if condition["type"] in ("Ready", "RolloutProgressing"):
-                shown = "rollout" if condition["type"] != "Ready" else "Ready"
-                self.tell(shown, f"{condition['status']} [dim]({condition['reason']})[/] {condition['message']}")
-        return service
-
-    def _tell_plan(self, status: dict[str, Any]) -> None:
-        plan = status.get("plan")
-        revision = (status.get("revision") or {}).get("desired")
-        if not plan or self._said.get("plan of") == str(revision):
-            return
-        self._said["plan of"] = str(revision)
-        roles = ", ".join(
-            f"{r['replicas']} × {r['role']} on {r['gpusPerReplica']} × {r['accelerator']} each" for r in plan["roles"]
-        )
-        self.tell("plan", f"{status['layout']}: {roles}; {plan['gpus']} GPUs; revision {revision}")
-        table = Table.grid(padding=(0, 1))
-        table.add_column(width=9)
-        table.add_column(style="cyan", no_wrap=True)
-        table.add_column()
-        for reason in plan["reasons"]:
-            if self._reasons.get(reason["code"]) != reason["message"]:
-                table.add_row("", reason["code"], reason["message"])
-            self._reasons[reason["code"]] = reason["message"]
-        self._console.print(table)
-
-    def _tell_objects(self) -> None:
-        found = set(self._children())
-        for verb, objects in (("created", found - self._objects), ("removed", self._objects - found)):
-            for kind in dict.fromkeys(kind for _, kind in CHILD_KINDS):
-                names = sorted(name for k, name in objects if k == kind)
-                if names:
-                    self.tell(verb, f"{kind} {', '.join(names)}")
-        self._objects = found
-
-    def _children(self) -> Iterator[tuple[str, str]]:
-        for api_version, kind in CHILD_KINDS:
-            for obj in self._client.list(api_version, kind, namespace="default"):
-                if (obj["metadata"].get("labels") or {}).get("firsttoken.dev/service") == self._name:
-                    yield kind, obj["metadata"]["name"]
 
 
 def is_ready(service: dict[str, Any]) -> bool:
@@ -130,6 +45,11 @@ def settled(service: dict[str, Any]) -> bool:
     """Ready, and no older revision is left to drain."""
     revision = (service.get("status") or {}).get("revision") or {}
     return is_ready(service) and revision.get("desired") == revision.get("stable") and not revision.get("draining")
+
+
+def alone(service: dict[str, Any], story: Story) -> bool:
+    """Settled, and everything of the older revision is removed, except its record."""
+    return settled(service) and not story.left_of_others(service["status"]["revision"]["stable"])
 
 
 def play(cluster: LocalCluster, console: Console) -> None:
@@ -153,14 +73,27 @@ def play(cluster: LocalCluster, console: Console) -> None:
     console.print(yaml.safe_dump(EDIT, sort_keys=False).rstrip(), style="dim")
     story.restart()
     cluster.client.apply(_merged(manifest, EDIT), field_manager="demo")
-    until(story, settled, f"{name} to be served by the new revision alone")
+    until(story, lambda service: alone(service, story), f"{name} to be served by the new revision alone")
     _transcript(console, cluster, "get", "infrev")
     _summary(cluster, console, story.service())
 
 
 def _transcript(console: Console, cluster: LocalCluster, *arguments: str) -> None:
-    console.print(f"\n[dim]$ kubectl {' '.join(arguments)}[/]")
-    console.print(cluster.kubectl(*arguments), highlight=False, markup=False, soft_wrap=True)
+    table = cluster.kubectl(*arguments)
+    width = fitting(table, console.width) if console.is_terminal else None
+    cut = f" | cut -c-{width}" if width is not None else ""
+    console.print(f"\n[dim]$ kubectl {' '.join(arguments)}{cut}[/]")
+    for line in table.splitlines():
+        console.print(line[:width].rstrip(), highlight=False, markup=False, soft_wrap=True)
+
+
+def fitting(table: str, width: int) -> int | None:
+    """How many columns of text to show, so that the last one shown is whole; None when all fit."""
+    lines = [line.rstrip() for line in table.splitlines()]
+    if max(map(len, lines)) <= width:
+        return None
+    ends = [head.start() - 3 for head in re.finditer(r"\S+", lines[0])]  # kubectl puts three blanks between columns
+    return max((end for end in ends if 0 < end <= width), default=width)
 
 
 def until(story: Story, condition: Callable[[dict[str, Any]], bool], what: str) -> None:
@@ -204,42 +137,66 @@ def _introduce(console: Console) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the demo; 0 when every step came out, 1 otherwise."""
+    """Run the demo; 0 when every step came out, 130 when it was interrupted, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
-    parser.add_argument("--name", default="demo", help="name of the cluster (default: %(default)s)")
+    parser.add_argument("--name", help="name of the cluster (default: a new one, demo-XXXXXX)")
     options = parser.parse_args(arguments)
+    name = f"demo-{secrets.token_hex(3)}" if options.name is None else options.name
     console = Console(soft_wrap=False)
     started = time.monotonic()
     _introduce(console)
-    code = _run(options.name, console, keep=options.keep)
-    console.print(f"\n[bold]{'done' if code == 0 else 'failed'}[/] after {time.monotonic() - started:.0f} s")
+    try:
+        with ending_signals_raise(once=True):
+            code = _run(name, console, keep=options.keep)
+    except KeyboardInterrupt:
+        console.print("interrupted")
+        return 130
+    console.print(f"[bold]{'done' if code == 0 else 'failed'}[/] after {time.monotonic() - started:.0f} s")
     return code
 
 
 def _run(name: str, console: Console, *, keep: bool) -> int:
+    """The demo in a cluster of its own, which is gone afterwards however this process ends, unless it is to be kept."""
     code = 1
     try:
-        local.down(name)  # a demo begins with an empty cluster
-        cluster = local.up(name, progress=Printed(sys.stdout), manifests=[ACCELERATORS])
-        start_operator(cluster)
-        play(cluster, console)
-        code = 0
-        if keep:
-            console.print(f"\nThe cluster stays up. [bold]export KUBECONFIG={cluster.kubeconfig}[/]", soft_wrap=True)
-            console.print(f"End it with: make cluster-down NAME={name}")
+        with _cluster(name, keep=keep) as cluster:
+            start_operator(cluster)
+            play(cluster, console)
+            code = 0
+            if keep:
+                shown = shlex.quote(str(cluster.kubeconfig))
+                console.print(f"\nThe cluster stays up. [bold]export KUBECONFIG={shown}[/]", soft_wrap=True)
+                console.print(f"End it with: make cluster-down NAME={name}")
     except LocalError as error:
-        console.print(f"[red]error:[/] {error.message}")
+        console.print(f"[red]error:[/] {escape(error.message)}")
         if error.details:
             console.print(error.details, markup=False)
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        code = 130
-    finally:
-        if not (keep and code == 0):
-            with contextlib.suppress(LocalError):
-                local.down(name)
+        code = 1
     return code
+
+
+@contextlib.contextmanager
+def _cluster(name: str, *, keep: bool) -> Iterator[LocalCluster]:
+    folder = cluster_folder(name)
+    if folder.exists():
+        raise LocalError(
+            f"there is a cluster {name} already: choose another --name, or end it: make cluster-down NAME={name}"
+        )
+    told, done = Printed(sys.stdout), False
+    guard = start_guard(folder, folder)
+    try:
+        yield local.up(name, progress=told, manifests=[ACCELERATORS])
+        done = True
+    finally:
+        kept = keep and done
+        try:
+            if not kept:
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    told.line("\ncleaning up …")
+                local.down(name)
+        finally:
+            release(guard, keep=kept)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from firsttoken_local.waiting import wait_for
 
 A100_40 = "NVIDIA-A100-SXM4-40GB"
 FAKE = {"kwok.x-k8s.io/node": "fake"}
+# Beside a real node, as clouds have it on their GPU nodes: what must really run does not end up on a fake one.
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -62,8 +64,11 @@ class NodeShape:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def render_node(name: str, zone: str, shape: NodeShape) -> Object:
-    """Return a Node as the cloud, the kubelet and the GPU feature discovery would label it together."""
+def render_node(name: str, zone: str, shape: NodeShape, *, tainted: bool = False) -> Object:
+    """Return a Node as the cloud, the kubelet and the GPU feature discovery would label it together.
+
+    ``tainted`` keeps pods away that do not tolerate ``nvidia.com/gpu``.
+    """
     labels = {
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name,
@@ -92,6 +97,7 @@ def render_node(name: str, zone: str, shape: NodeShape) -> Object:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "annotations": dict(FAKE), "labels": {**labels, **shape.labels}},
+        **({"spec": {"taints": [dict(TAINT)]}} if tainted else {}),
         "status": {"allocatable": offer, "capacity": offer},
     }
 
@@ -130,18 +136,19 @@ def add_nodes(
     *,
     prefix: str = "gpu",
     zones: Sequence[str] = ("zone-a", "zone-b"),
+    tainted: bool = False,
     timeout_s: float = 60.0,
 ) -> list[str]:
     """Add ``count`` fake nodes, dealt out to the zones in turn, and wait until pods can be scheduled on them.
 
-    Names are ``<prefix>-0`` and so on; nodes that exist are kept.
+    ``tainted`` as in :func:`render_node`. Names are ``<prefix>-0`` and so on; nodes that exist are kept.
 
     Raises:
         LocalError: the nodes did not become ready within ``timeout_s`` seconds.
     """
     names = [f"{prefix}-{number}" for number in range(count)]
     for number, name in enumerate(names):
-        node = render_node(name, zones[number % len(zones)], shape or NodeShape())
+        node = render_node(name, zones[number % len(zones)], shape or NodeShape(), tainted=tainted)
         client.apply(node, field_manager="firsttoken-local-nodes")
     if names:
         await_nodes(client, names, timeout_s)

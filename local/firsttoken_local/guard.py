@@ -7,6 +7,7 @@ the child, and the cluster starts its processes from several threads.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -14,7 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from firsttoken_local.node.teardown import remove_traces
 from firsttoken_local.processes import MARK, ProcessTable
+
+_KEEP = b"keep"
 
 
 def start_guard(directory: Path, scratch: Path) -> subprocess.Popen[bytes]:
@@ -35,14 +39,23 @@ def start_guard(directory: Path, scratch: Path) -> subprocess.Popen[bytes]:
     )
 
 
+def release(guard: subprocess.Popen[bytes], *, keep: bool = False) -> None:
+    """Let the guard end, and see to what is left unless ``keep`` tells it to leave everything as it is."""
+    if guard.stdin:
+        with contextlib.suppress(OSError):  # it was killed
+            guard.stdin.write(_KEEP if keep else b"")
+            guard.stdin.close()
+    guard.wait()
+
+
 def main(directory: Path, scratch: Path) -> None:
     """Wait for the owner's end, then end what is left and remove the folder."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # only the owner's end counts
-    while sys.stdin.buffer.read(4096):
-        pass
-    if scratch.exists():
+    said = sys.stdin.buffer.read()
+    if said != _KEEP and scratch.exists():
         ProcessTable(directory).stop_all(grace_s=1.0)
+        remove_traces(directory)  # nothing is deleted when that fails: something may be mounted below
         shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from firsttoken_local.kubeconfig import read_kubeconfig
 from firsttoken_local.waiting import wait_for
 
 Object = dict[str, Any]
+BUSY_S = 20.0
 T = TypeVar("T")
 
 
@@ -62,23 +64,36 @@ class KubeClient:
     ) -> bytes:
         """Send one request and return the body of the answer.
 
+        A server that is busy is asked again for up to ``BUSY_S`` seconds: for instance, it answers 429 while the
+        storage of a new kind is made ready.
+
         Raises:
             ApiError: the answer's status is 400 or above.
             OSError: the API server was not reached.
         """
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            answer, data = self._send(method, path, body, headers, timeout_s)
+            if answer.status < 400:
+                return data
+            delay_s = pause(answer.status, answer.getheader("Retry-After"))
+            if delay_s is None or time.monotonic() + delay_s > deadline:
+                raise _refusal(answer.status, data)
+            time.sleep(delay_s)
+
+    def _send(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None, timeout_s: float
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         target = self._connection
         connection = http.client.HTTPSConnection(target.host, target.port, timeout=timeout_s, context=target.context)
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
             answer = connection.getresponse()
-            data = answer.read()
+            return answer, answer.read()
         except http.client.HTTPException as error:
             raise ConnectionError(f"the API server's answer broke off: {error!r}") from error
         finally:
             connection.close()
-        if answer.status >= 400:
-            raise _refusal(answer.status, data)
-        return data
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Object:
         """Send and receive JSON; see :meth:`raw` for the errors."""
@@ -163,6 +178,14 @@ class KubeClient:
             return found if found is not None and condition(found) else None
 
         return wait_for(f"{kind} {name}", unless_busy(poll), timeout_s=timeout_s, interval_s=0.1)
+
+
+def pause(status: int, retry_after: str | None) -> float | None:
+    """Return after how many seconds to ask again, None when the answer is final: only 429 and 503 may say so."""
+    if status == 429 or (status == 503 and retry_after is not None):
+        seconds = float(retry_after) if retry_after is not None and retry_after.isdigit() else 1.0
+        return max(0.1, seconds)
+    return None
 
 
 def unless_busy(condition: Callable[[], T]) -> Callable[[], T | None]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from firsttoken_local.errors import LocalError
+from firsttoken_local.node.network import NodeNetwork
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTERS = REPOSITORY / ".cluster"
@@ -27,10 +28,11 @@ def cluster_folder(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths below one state directory, and the ports chosen for it."""
+    """The paths below one state directory, and the ports and (with a real node) the addresses chosen for it."""
 
     directory: Path
     ports: dict[str, int]
+    network: NodeNetwork | None = None
 
     @property
     def pki(self) -> Path:
@@ -67,15 +69,23 @@ class Layout:
         return self.directory / "prometheus"
 
     def save(self) -> None:
-        """Write down the ports."""
+        """Write down what was chosen."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "state.json").write_text(json.dumps({"ports": self.ports}, indent=1) + "\n")
+        chosen = {"ports": self.ports, "network": asdict(self.network) if self.network else None}
+        (self.directory / "state.json").write_text(json.dumps(chosen, indent=1) + "\n")
+
+
+def cluster_names() -> list[str]:
+    """Return the names of the clusters that were started and not yet taken down."""
+    return sorted(path.name for path in CLUSTERS.glob("*") if path.is_dir())
 
 
 def load_layout(directory: Path) -> Layout | None:
     """Return the layout of a cluster that was started before, or None."""
     try:
-        ports = json.loads((directory / "state.json").read_text())["ports"]
-        return Layout(directory, {name: int(ports[name]) for name in PORT_NAMES})
+        chosen = json.loads((directory / "state.json").read_text())
+        ports, network = chosen["ports"], chosen.get("network")
+        numbers = {name: int(ports[name]) for name in PORT_NAMES}
+        return Layout(directory, numbers, NodeNetwork(**network) if network else None)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterable
 
-from firsttoken_local.builds import cache_folder, locked
+from firsttoken_local.builds import cache_folder, locked, make_cache
 from firsttoken_local.errors import LocalError
 
 # Below the range from which the kernel takes the local ports of outgoing connections (32768 and up on Linux):
@@ -35,6 +35,7 @@ def choose_ports(names: Iterable[str]) -> dict[str, int]:
         LocalError: no port is free.
     """
     path = cache_folder() / "ports.json"
+    make_cache(path.parent)
     with locked(path.with_suffix(".lock")):
         now = time.time()
         try:

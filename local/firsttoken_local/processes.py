@@ -138,6 +138,11 @@ class ProcessTable:
         code = f" with exit status {child.returncode}" if child and child.returncode is not None else ""
         raise LocalError(f"{name} ended early{code}; log: {self.log(name)}", tail(self.log(name)))
 
+    def check_all(self) -> None:
+        """The same for every recorded process."""
+        for record in self.records():
+            self.check(record.name)
+
     def stop(self, names: Iterable[str], grace_s: float = 10.0) -> None:
         """End processes: SIGTERM to all, and SIGKILL to those that are left after ``grace_s`` seconds.
 

@@ -16,18 +16,20 @@ class FakeCluster:
         self.answers = {
             "InferenceService": samples.stored(samples.ready_status()),
             "InferenceRevision": [samples.record(samples.STABLE, "first revision")],
+            "Namespace": {"metadata": {"name": "serving"}},
             "Event": [samples.event(samples.NOW, "Serving", "it serves")],
             **answers,
         }
 
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Any:
         """One object."""
-        assert (name, namespace) == ("kb-assistant", "serving")
+        assert (name, namespace) == (("serving", None) if kind.kind == "Namespace" else ("kb-assistant", "serving"))
         return self._answer(kind)
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> Any:
+    async def list(self, kind: Kind, namespace: str | None, selector: str = "", fields: str = "") -> Any:
         """All objects."""
         assert namespace in ("serving", None)
+        assert fields == ("involvedObject.name=kb-assistant" if kind.kind == "Event" else "")
         assert selector == ("firsttoken.dev/service=kb-assistant" if kind.kind == "InferenceRevision" else "")
         if kind.kind == "InferenceService" and self.listed is not SAME:
             return self.listed

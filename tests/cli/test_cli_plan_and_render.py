@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from cli.conftest import Run
 from firsttoken.planning.accelerators import catalogue_manifests
 from firsttoken.planning.output import plan_from_json
 from firsttoken.reconcile import Observation, decide
+from firsttoken.reconcile.routes import observed_weights
 
 
 @pytest.fixture
@@ -50,8 +52,8 @@ def test_no_line_of_a_plan_is_wider_than_asked(
 def test_infeasible_is_exit_1_with_constraint_message_and_what_would_do(cli: Run, folder: Path) -> None:
     result = cli("plan", "-f", folder / "infeasible.yaml")
     assert result.code == 1
-    assert "too-big: infeasible (Memory)" in result.out
-    assert "spec.accelerator.maxCount: " in result.out
+    assert "too-big: infeasible (AcrossNodes)" in result.out
+    assert "  - spec.accelerator.type: " in result.out
     said = json.loads(cli("plan", "-f", folder / "infeasible.yaml", "-o", "json").out)
     assert said["feasible"] is False
     assert said["infeasible"]["nearest"]
@@ -85,7 +87,19 @@ def test_one_service_is_an_object_and_several_are_a_list(cli: Run, folder: Path)
 def test_json_is_the_plan_that_a_revision_keeps(cli: Run, folder: Path) -> None:
     printed = json.loads(cli("plan", "-f", folder / "service.yaml", "-o", "json").out)
     rendered = next(yaml.safe_load_all(cli("render", "-f", folder / "service.yaml").out))
-    assert plan_from_json(printed) == plan_from_json(rendered["spec"]["plan"])
+    kept = plan_from_json(rendered["spec"]["plan"])
+    printed["reasons"].remove(next(r for r in printed["reasons"] if r["code"] == "NotActiveYet"))
+    assert plan_from_json(printed) == kept
+
+
+def test_a_plan_names_the_fields_without_effect_in_every_form(cli: Run, folder: Path) -> None:
+    for form in ("table", "json", "yaml"):
+        said = " ".join(cli("plan", "-f", folder / "service.yaml", "-o", form).out.split())
+        assert "NotActiveYet" in said
+        assert "spec.slos: accepted and kept, without effect in this version" in said
+    plain = samples.SERVICE.replace("  slos:\n  - {metric: TTFT, percentile: 95, target: 1200ms}\n", "")
+    (folder / "plain.yaml").write_text(plain, encoding="utf-8")
+    assert "NotActiveYet" not in cli("plan", "-f", folder / "plain.yaml").out
 
 
 def test_profiles_come_from_the_files_or_from_profiles(cli: Run, folder: Path) -> None:
@@ -125,7 +139,7 @@ def test_render_is_byte_stable_and_keeps_scripts_readable(cli: Run, folder: Path
 
 
 def test_serving_leads_the_gateway_to_the_revision_and_changes_nothing_else(cli: Run, folder: Path) -> None:
-    def objects(*flags: str) -> dict[str, object]:
+    def objects(*flags: str) -> dict[str, Any]:
         text = cli("render", "-f", folder / "service.yaml", *flags).out
         return {f"{o['kind']}/{o['metadata']['name']}": o for o in yaml.safe_load_all(text)}
 
@@ -133,6 +147,9 @@ def test_serving_leads_the_gateway_to_the_revision_and_changes_nothing_else(cli:
     assert list(starting) == list(serving)
     different = [name for name in starting if starting[name] != serving[name]]
     assert different == ["ConfigMap/kb-assistant-gateway-routes"]
+    revision = next(o["metadata"]["name"] for o in serving.values() if o["kind"] == "InferenceRevision")
+    weights = [observed_weights(shown[different[0]]) for shown in (starting, serving)]
+    assert weights == [{revision: 0}, {revision: 100}]
 
 
 def test_a_service_without_namespace_is_placed_by_n(cli: Run, folder: Path) -> None:
@@ -147,5 +164,5 @@ def test_a_service_without_namespace_is_placed_by_n(cli: Run, folder: Path) -> N
 def test_rendering_what_is_infeasible_is_exit_1_with_one_line(cli: Run, folder: Path) -> None:
     result = cli("render", "-f", folder / "infeasible.yaml")
     assert (result.code, result.out) == (1, "")
-    assert result.err.startswith("firsttoken: too-big: Memory: ")
+    assert result.err.startswith("firsttoken: too-big: AcrossNodes: ")
     assert len(result.err.splitlines()) == 1

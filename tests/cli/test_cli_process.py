@@ -63,6 +63,7 @@ def test_misuse_is_one_line_and_exit_2() -> None:
         result = run(*arguments)
         assert (result.returncode, result.stdout) == (2, "")
         assert len(result.stderr.splitlines()) == 1
+        assert "Value error" not in result.stderr
 
 
 def test_standard_input_is_a_file_too() -> None:
@@ -178,10 +179,11 @@ def test_completion_is_there_for_firsttoken() -> None:
 
 
 def test_status_without_a_cluster_is_3_and_with_a_bad_kubeconfig_2(tmp_path: Path) -> None:
-    nowhere = clean(KUBECONFIG=str(tmp_path / "none"))
-    result = run("status", env=nowhere)
+    result = run("status", env=clean(HOME=str(tmp_path)))
     assert result.returncode == 3
     assert result.stderr == "firsttoken: no cluster is configured: set KUBECONFIG, or give --kubeconfig FILE\n"
+    result = run("status", env=clean(KUBECONFIG="/nix"))
+    assert (result.returncode, result.stderr) == (2, "firsttoken: KUBECONFIG names /nix: no such file\n")
     assert run("status", "--kubeconfig", tmp_path / "none").returncode == 2
     broken = tmp_path / "broken"
     for text in ("a: [", "[]", "", "just text", "clusters: 7\ncontexts: x\n", "current-context: a\ncontexts: []\n"):
@@ -214,3 +216,4 @@ contexts: [{name: here, context: {cluster: here, user: me, namespace: serving}}]
 def test_version_names_program_and_api() -> None:
     assert run("version").stdout.startswith("firsttoken 0.")
     assert "firsttoken.dev/v1alpha1" in run("version").stdout
+    assert run("--version").stdout == run("version").stdout

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from cli import samples
-from firsttoken.api.service import PlanStatus, RevisionStatus
+from firsttoken.api.service import DrainingRevision, PlanStatus, RevisionStatus
 from firsttoken_operator.cli.status_report import age, report
 from firsttoken_operator.cli.status_view import change, overview, view
 
@@ -56,7 +56,8 @@ def test_a_service_on_its_way_out_is_not_ready() -> None:
 
 
 def test_a_new_revision_beside_the_old_one() -> None:
-    revision = RevisionStatus(desired=samples.NEXT, stable=samples.STABLE, draining=["kb-assistant-99999999"])
+    old = DrainingRevision(name="kb-assistant-99999999", since="2026-05-01T11:59:30Z")
+    revision = RevisionStatus(desired=samples.NEXT, stable=samples.STABLE, draining=[old])
     records = [samples.record(samples.NEXT, 'spec.model.revision: default → "v2"')]
     seen = report(samples.stored(samples.ready_status(revision=revision)), records)
     assert [(r.name, r.part) for r in seen.revisions] == [
@@ -67,6 +68,8 @@ def test_a_new_revision_beside_the_old_one() -> None:
     line = next(line for line in shown(seen, 120).splitlines() if samples.NEXT in line)
     assert line.split("  ")[-1].strip() == 'spec.model.revision: default → "v2"'
     assert "starts, has no requests yet" in line
+    assert "finishes its streams, then goes (for 30s)" in shown(seen, 120)
+    assert seen.wire()["revisions"][2]["since"] == old.since
 
 
 def test_a_canary_shows_both_shares() -> None:
@@ -77,10 +80,18 @@ def test_a_canary_shows_both_shares() -> None:
 
 
 def test_what_was_not_planned_is_not_shown() -> None:
-    status = samples.ready_status(plan=None, layout=None, revision=None, endpoint=None)
+    status = samples.ready_status(plan=None, layout=None, revision=None, conditions=[])
     text = shown(report(samples.stored(status)))
     for heading in ("Layout", "Endpoint", "Revisions", "Replicas", "Why it is planned", "Last events"):
         assert heading not in text
+
+
+def test_a_service_that_was_never_rendered_has_no_endpoint() -> None:
+    no = samples.condition("Available", "False", "Infeasible", "it doesn't fit")
+    status = samples.ready_status(conditions=[no], plan=None, revision=RevisionStatus())
+    assert report(samples.stored(status)).endpoint is None
+    serves_without_plan = samples.ready_status(plan=None)
+    assert report(samples.stored(serves_without_plan)).endpoint == status.endpoint
 
 
 def test_events_of_an_earlier_object_of_the_same_name_are_not_shown_and_only_the_last_are() -> None:

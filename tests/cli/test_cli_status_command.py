@@ -11,6 +11,7 @@ from cli import samples
 from cli.conftest import Run
 from cli.fake_cluster import FakeCluster
 from firsttoken_operator.cli import asking, online
+from firsttoken_operator.cluster import ClusterError
 
 
 @pytest.fixture
@@ -46,6 +47,18 @@ def test_ready_is_0_not_ready_is_1_and_no_such_service_is_1(cli: Run, cluster: U
     assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
     result = cli("status")
     assert (result.code, result.out, len(result.err.splitlines())) == (0, "", 1)
+
+
+def test_a_namespace_that_is_not_there_is_a_no_and_one_we_may_not_look_at_counts_as_there(
+    cli: Run, cluster: Use
+) -> None:
+    cluster(FakeCluster(InferenceService=None, listed=[], Namespace=None))
+    result = cli("status")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "firsttoken: there is no namespace serving; `status -A` looks in all\n"
+    cluster(FakeCluster(InferenceService=None, listed=[], Namespace=ClusterError(403, "Forbidden", "no")))
+    assert cli("status").code == 0
+    assert cli("status", "-A").code == 0
 
 
 def test_json_of_one_is_an_object_and_of_all_a_list(cli: Run, cluster: Use) -> None:

@@ -57,6 +57,16 @@ def test_folders_of_folders_only_with_recursive(cli: Run, tmp_path: Path) -> Non
     assert cli("validate", "-f", tmp_path, "-R").code == 0
 
 
+def test_recursion_leaves_hidden_folders_out_unless_they_are_named(cli: Run, tmp_path: Path) -> None:
+    hidden = tmp_path / ".git" / "deep"
+    hidden.mkdir(parents=True)
+    written(hidden, bad=samples.BAD)
+    written(tmp_path, good=samples.SERVICE)
+    result = cli("validate", "-f", tmp_path, "-R")
+    assert (result.code, len(result.out.splitlines())) == (0, 1)
+    assert cli("validate", "-f", hidden, "-R").code == 2
+
+
 def test_a_file_that_was_named_must_hold_something_of_ours(cli: Run, tmp_path: Path) -> None:
     path = written(tmp_path, foreign=samples.FOREIGN) / "foreign.yaml"
     assert cli("validate", "-f", path).code == 2

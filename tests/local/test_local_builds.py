@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -80,10 +81,10 @@ def test_key_does_not_depend_on_where_go_lies(build: BuildSet) -> None:
     assert cache_key(build, dataclasses.replace(LINUX, go="/opt/go/bin/go")) == cache_key(build, LINUX)
 
 
-def test_cache_folder_ignores_a_relative_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_is_where_the_setting_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "firsttoken"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path.home() / ".cache" / "firsttoken"
 
 
@@ -128,6 +129,18 @@ def test_build_renames_into_the_cache_once(build: BuildSet, tmp_path: Path, monk
     assert (found[0] / "one").read_text() == "binary\n"
     assert calls.read_text() == "run\n"
     assert [path for path in found[0].parent.iterdir() if path.is_dir()] == [found[0]]
+
+
+def test_what_is_built_needs_no_go_any_more(build: BuildSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_go(tmp_path, monkeypatch, output_argument('echo binary > "$out"'))
+    monkeypatch.setattr(builds, "SETS", {"one": build})
+    made = builds.ensure(["one"], Silent())["one"]
+    monkeypatch.setenv("PATH", "/usr/bin:/bin" if shutil.which("go", path="/usr/bin:/bin") is None else str(tmp_path))
+    assert builds.ensure(["one"], Silent())["one"] == made
+    assert builds.built("one") == made
+    (build.folder / "go.sum").write_text("example.com/a v1.0.1 h1:y=\n")
+    with pytest.raises(LocalError, match="Go is not installed"):
+        builds.ensure(["one"], Silent())
 
 
 def test_failed_build_leaves_nothing_and_shows_the_log(

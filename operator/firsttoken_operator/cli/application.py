@@ -34,6 +34,7 @@ from firsttoken_operator.cli.options import (
     RenderOutput,
     Serving,
     TextOutput,
+    Version,
     Watch,
 )
 
@@ -79,7 +80,11 @@ def _add(app: typer.Typer, command: Callable[..., None], program: str) -> None:
 def _root(
     context: typer.Context,
     debug: Debug = False,  # noqa: ARG001 - main() finds it in the arguments, which are there before any command
+    show_version: Version = False,
 ) -> None:
+    if show_version:
+        version()
+        raise Ended(ExitCode.DONE)
     if context.invoked_subcommand is None:
         echo(context.get_help())
 
@@ -183,8 +188,8 @@ def status(
     """
     Show what runs and why.
 
-    Exit codes: 0 ready (in the table: all of them), 1 not ready or no such service, 2 bad input, 3 the cluster can't
-    be asked: not reachable, no permission, or without Firsttoken's CRDs.
+    Exit codes: 0 ready (in the table: all of them), 1 not ready, no such service or no such namespace, 2 bad input,
+    3 the cluster can't be asked: not reachable, no permission, or without Firsttoken's CRDs.
 
     \b
     Examples:

@@ -18,9 +18,9 @@ try:
 
     from firsttoken.manifests.names import SERVICE_LABEL
     from firsttoken_operator.cluster import Cluster, ClusterError, connect
-    from firsttoken_operator.kinds import EVENT, REVISION, SERVICE
-except ImportError as error:  # `pip install firsttoken` alone brings what works on files
-    raise Unreachable(f"asking a cluster needs more packages ({error}): pip install 'firsttoken[operator]'") from error
+    from firsttoken_operator.kinds import EVENT, REVISION, SERVICE, Kind
+except ImportError as error:  # without the extra `operator`, only what works on files is installed
+    raise Unreachable(f"asking a cluster needs more packages ({error}): run `make install` in a clone") from error
 
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ T = TypeVar("T")
 logging.getLogger("kubernetes").addHandler(logging.NullHandler())
 logging.getLogger("kubernetes").propagate = False
 
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -90,6 +91,14 @@ async def every(cluster: Cluster, namespace: str | None) -> list[Report]:
     if services is None:
         raise _unknown_kind()
     return sorted((report(s) for s in services), key=lambda r: (r.namespace, r.name))
+
+
+async def namespace_exists(cluster: Cluster, namespace: str) -> bool:
+    """Whether a namespace is there; one that we may not look at counts as there."""
+    try:
+        return await cluster.get(NAMESPACE, namespace) is not None
+    except (ClusterError, TimeoutError, OSError, ClientError):
+        return True
 
 
 async def _known(cluster: Cluster, namespace: str) -> None:

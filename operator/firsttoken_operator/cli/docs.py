@@ -16,7 +16,7 @@ _INTRODUCTION = """\
 # `firsttoken` on the command line
 
 `firsttoken` and `kubectl firsttoken` (kubectl finds `kubectl-firsttoken` on the PATH) are the same program.
-`validate`, `plan` and `render` need `pip install firsttoken`; `status` needs `pip install 'firsttoken[operator]'`.
+It is not on PyPI: `make install` in a clone puts both into `.venv/bin`, with all that they need.
 
 Results go to stdout, everything about what went wrong to stderr, one line each. Colours appear on terminals only and
 never with `NO_COLOR` set. Without a terminal, reports are laid out for 120 columns (`COLUMNS` changes that), and lines

@@ -62,12 +62,17 @@ def _path(path: str, recursive: bool) -> Iterator[Source | Unreadable]:
 
 def _folder(folder: Path, name: str, recursive: bool) -> Iterator[Source | Unreadable]:
     pattern = "**/*" if recursive else "*"
-    found = sorted(p for p in folder.glob(pattern) if p.suffix in SUFFIXES and p.is_file())
+    found = sorted(p for p in folder.glob(pattern) if p.suffix in SUFFIXES and not _hidden(p, folder) and p.is_file())
     if not found:
         deeper = "" if recursive else "; -R looks into its folders, too"
         yield Unreadable(name, f"the folder has no {', '.join(SUFFIXES)} file{deeper}")
     for path in found:
         yield _file(str(path))
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    """Inside a folder such as .git or .venv, of which nobody thinks when they say -R."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts[:-1])
 
 
 def _file(path: str) -> Source | Unreadable:

@@ -43,7 +43,8 @@ def main(arguments: Sequence[str], program: str = NAME) -> int:
         complain(f"{program}: {error}")
         code = error.code
     except TyperException as error:
-        complain(f"{program}: {error.format_message().rstrip('.')} (see `{_help_of(error, program)}`)")
+        message = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words, inside typer
+        complain(f"{program}: {message} (see `{_help_of(error, program)}`)")
         code = ExitCode.BAD_INPUT
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED

@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from firsttoken.api.records import AcceleratorProfileSpec
-from firsttoken.api.service import InferenceService
+from firsttoken.api.service import InferenceService, InferenceServiceSpec
 from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.planning.accelerators import catalogue_manifests
 from firsttoken.planning.output import plan_to_json
 from firsttoken.planning.plan import make_plan
 from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.reconcile.inactive import inactive_reason
 from firsttoken_operator.cli import inputs, plan_view, rendering
 from firsttoken_operator.cli.console import complain, echo, painter, show
 from firsttoken_operator.cli.errors import AnswerIsNo, BadInput, Ended, ExitCode
@@ -49,13 +51,21 @@ def plan(paths: Sequence[str], profile_paths: Sequence[str], *, recursive: bool,
     """Plan each service and show it."""
     services, profiles = _services(paths, profile_paths, recursive)
     specs = {name: AcceleratorProfileSpec.model_validate(p["spec"]) for name, p in profiles.items()}
-    outcomes = [(s, make_plan(InferenceService.model_validate(s).spec, specs)) for s in services]
+    outcomes = [(s, _planned(InferenceService.model_validate(s).spec, specs)) for s in services]
     if output == "table":
         _show_plans(outcomes)
     else:
         documents = [_plan_document(service, outcome) for service, outcome in outcomes]
         _emit(documents[0] if len(documents) == 1 else documents, output)
     return ExitCode.NO if any(isinstance(outcome, Infeasible) for _, outcome in outcomes) else ExitCode.DONE
+
+
+def _planned(spec: InferenceServiceSpec, profiles: Mapping[str, AcceleratorProfileSpec]) -> Plan | Infeasible:
+    """The plan with everything that the status would tell about it, fields without effect included."""
+    outcome, inactive = make_plan(spec, profiles), inactive_reason(spec)
+    if isinstance(outcome, Infeasible) or inactive is None:
+        return outcome
+    return replace(outcome, reasons=(*outcome.reasons, inactive))
 
 
 def _show_plans(outcomes: Sequence[tuple[Object, Plan | Infeasible]]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,9 @@ def access(kubeconfig: str | None, context: str | None) -> Access:
     """Which cluster. Raises BadInput for a kubeconfig that isn't there; the library would go on without one."""
     if kubeconfig is not None and not Path(kubeconfig).expanduser().is_file():
         raise BadInput(f"--kubeconfig {kubeconfig}: no such file")
+    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    if kubeconfig is None and named and not any(Path(path).expanduser().is_file() for path in named):
+        raise BadInput(f"KUBECONFIG names {os.pathsep.join(named)}: no such file")
     return Access(kubeconfig, context)
 
 
@@ -84,4 +88,7 @@ def status_of_all(access: Access, namespace: str | None, *, all_namespaces: bool
 
 async def _fetch_all(access: Access, namespace: str | None) -> list[Report]:
     async with asking.connected(access) as cluster:
-        return await asking.every(cluster, namespace)
+        reports = await asking.every(cluster, namespace)
+        if not reports and namespace is not None and not await asking.namespace_exists(cluster, namespace):
+            raise AnswerIsNo(f"there is no namespace {namespace}; `status -A` looks in all")
+        return reports

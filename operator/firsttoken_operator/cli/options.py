@@ -34,7 +34,9 @@ Files = Annotated[
         "--filename", "-f", metavar="FILE", help="File, folder or - (standard input); repeatable.", show_default=False
     ),
 ]
-Recursive = Annotated[bool, typer.Option("--recursive", "-R", help="Look into the folders of a folder, too.")]
+Recursive = Annotated[
+    bool, typer.Option("--recursive", "-R", help="Look into the folders of a folder, too; not into hidden ones.")
+]
 Profiles = Annotated[
     list[str],
     typer.Option(
@@ -72,6 +74,7 @@ Context = Annotated[
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then a line for each change, until interrupted.")]
 Serving = Annotated[bool, typer.Option("--serving", help="As it is once the revision serves: the gateway leads to it.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
+Version = Annotated[bool, typer.Option("--version", help="Same as the command version.")]
 OutputText = Annotated[TextOutput, typer.Option("--output", "-o", metavar="text|json", help="Form of the result.")]
 OutputPlan = Annotated[
     PlanOutput, typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the result.")

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from firsttoken.reconcile import Decision, Observation, decide
+from firsttoken.reconcile.objects import Ref, ref
 from firsttoken_operator.cli.errors import AnswerIsNo
 
 Object = dict[str, Any]
@@ -15,6 +16,9 @@ Object = dict[str, Any]
 # Stands for what only an API server gives: it must be there for `decide`, and is taken out of what is shown.
 _UID = "00000000-0000-0000-0000-000000000000"
 _NOW = datetime(1970, 1, 1, tzinfo=UTC)
+
+REVISION_KIND = "InferenceRevision"
+_MOST_PASSES = 8  # two are needed: requests move, then nothing is left to do
 
 
 def objects_of(service: Mapping[str, Any], profiles: Mapping[str, Mapping[str, Any]], *, serving: bool) -> list[Object]:
@@ -27,12 +31,10 @@ def objects_of(service: Mapping[str, Any], profiles: Mapping[str, Mapping[str, A
     first = decide(observation)
     if not first.apply:
         raise AnswerIsNo(_why_not(first))
-    if not serving:
-        return [_detached(obj) for obj in first.apply]
-    record, *others = first.apply
-    settled = decide(_settled(observation, first, record)).apply
-    assert len(settled) == len(others)  # noqa: S101 - the same objects, the gateway's routes filled in
-    return [_detached(obj) for obj in (record, *settled)]
+    objects = {ref(obj): obj for obj in first.apply}
+    if serving:
+        objects |= _settled(observation, first.status, objects)
+    return [_detached(obj) for obj in objects.values()]
 
 
 def _as_stored(service: Mapping[str, Any]) -> Object:
@@ -41,13 +43,34 @@ def _as_stored(service: Mapping[str, Any]) -> Object:
     return {k: v for k, v in service.items() if k != "status"} | {"metadata": meta}
 
 
-def _settled(observation: Observation, first: Decision, record: Object) -> Observation:
-    """The same service when its revision serves and nothing else is known to exist."""
-    status = first.status or {}
-    revision = {**status.get("revision", {}), "stable": record["metadata"]["name"]}
-    return replace(
-        observation, service={**observation.service, "status": {**status, "revision": revision}}, revisions=(record,)
-    )
+def _settled(observation: Observation, status: Object | None, objects: Mapping[Ref, Object]) -> dict[Ref, Object]:
+    """The objects when everything runs and the operator has nothing left to change."""
+    settled = dict(objects)
+    for _ in range(_MOST_PASSES):
+        seen = [_complete(obj) for obj in settled.values()]
+        decision = decide(
+            replace(
+                observation,
+                service={**observation.service, "status": status or {}},
+                revisions=tuple(o for o in seen if o["kind"] == REVISION_KIND),
+                children=tuple(o for o in seen if o["kind"] != REVISION_KIND),
+            )
+        )
+        status = decision.status or status
+        changed = {ref(o): o for o in decision.apply if settled.get(ref(o)) != o}
+        if not changed:
+            break
+        settled |= changed
+    return settled
+
+
+def _complete(obj: Object) -> Object:
+    """A Deployment as its controller reports it when every pod is ready."""
+    if obj["kind"] != "Deployment":
+        return obj
+    count = obj["spec"]["replicas"]
+    said = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+    return {**obj, "status": {"observedGeneration": 1, **dict.fromkeys(said, count)}}
 
 
 def _detached(obj: Mapping[str, Any]) -> Object:

@@ -17,6 +17,7 @@ class Revision:
     name: str
     part: str  # serving | starting | draining
     why: str  # what changed when it was made
+    since: str | None = None  # when it got its last new request, for one that drains
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def report(
         message=verdict[2],
         since=ready.get("lastTransitionTime") if ready else None,
         created=meta.get("creationTimestamp"),
-        endpoint=status.get("endpoint"),
+        endpoint=_endpoint(status),
         layout=status.get("layout"),
         gpus=plan.get("gpus"),
         revisions=_revisions(status.get("revision") or {}, revisions),
@@ -98,6 +99,13 @@ def _verdict(ready: Object | None, outdated: bool, deleted: bool) -> tuple[bool,
     return ready["status"] == "True", str(ready.get("reason", "")), str(ready.get("message", ""))
 
 
+def _endpoint(status: Object) -> str | None:
+    """Where it answers. A service that was never rendered has no such Service yet, though its name is known."""
+    rendered = status.get("plan") is not None or (status.get("revision") or {}).get("stable") is not None
+    available = (_condition(status, "Available") or {}).get("status") == "True"
+    return status.get("endpoint") if rendered or available else None
+
+
 def _condition(status: Object, kind: str) -> Object | None:
     return next((c for c in status.get("conditions") or () if c.get("type") == kind), None)
 
@@ -106,10 +114,9 @@ def _revisions(seen: Object, records: Sequence[Object]) -> tuple[Revision, ...]:
     """Those that matter now, the one with the requests first. Old records are history and stay out."""
     why = {r["metadata"]["name"]: str(((r.get("spec") or {}).get("reason") or {}).get("message", "")) for r in records}
     stable, desired = seen.get("stable"), seen.get("desired")
-    parts = [(stable, "serving"), *((name, "draining") for name in seen.get("draining") or ())]
-    if desired != stable:
-        parts.insert(1, (desired, "starting"))
-    return tuple(Revision(name, part, why.get(name, "")) for name, part in parts if name)
+    draining = [(str(old["name"]), "draining", str(old["since"])) for old in seen.get("draining") or ()]
+    parts = [(stable, "serving", None), *([(desired, "starting", None)] if desired != stable else ()), *draining]
+    return tuple(Revision(name, part, why.get(name, ""), since) for name, part, since in parts if name)
 
 
 def last_events(service: Object, events: Sequence[Object]) -> tuple[Event, ...]:

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from firsttoken_operator.cli.console import columns, heading, pairs, printable
-from firsttoken_operator.cli.status_report import Report, age
+from firsttoken_operator.cli.status_report import Report, Revision, age
 
 _PARTS = {
     "serving": "has all requests",
@@ -20,8 +20,7 @@ _PARTS = {
 def view(report: Report, now: datetime) -> RenderableType:
     """One service: the answer first, then what it runs, then why."""
     parts: list[RenderableType] = [_headline(report), pairs(_facts(report, now))]
-    for section in (_revisions, _roles, _reasons):
-        parts += section(report)
+    parts += [*_revisions(report, now), *_roles(report), *_reasons(report)]
     parts += _conditions(report, now)
     parts += _events(report, now)
     parts += [Text(f"\n{note}", style="yellow") for note in report.notes]
@@ -45,16 +44,20 @@ def _facts(report: Report, now: datetime) -> list[tuple[str, RenderableType]]:
     return facts
 
 
-def _revisions(report: Report) -> list[RenderableType]:
+def _revisions(report: Report, now: datetime) -> list[RenderableType]:
     if not report.revisions:
         return []
     table = columns("REVISION", "NOW", "MADE BECAUSE")
     for revision in report.revisions:
-        table.add_row(Text(revision.name), Text(_now(report, revision.part)), Text(printable(revision.why)))
+        table.add_row(Text(revision.name), Text(_now(report, revision, now)), Text(printable(revision.why)))
     return [heading("Revisions"), _indented(table)]
 
 
-def _now(report: Report, part: str) -> str:
+def _now(report: Report, revision: Revision, now: datetime) -> str:
+    part = revision.part
+    if part == "draining":
+        since = age(revision.since, now)
+        return _PARTS[part] + (f" (for {since})" if since else "")
     if report.canary_weight and part == "starting":
         return f"canary, has {report.canary_weight} % of requests"
     if report.canary_weight and part == "serving":

@@ -1,0 +1,120 @@
+"""Every field of the spec is in force or named as not in force (S3); every one that shapes engines is an input."""
+
+from typing import Any
+
+import pytest
+
+from firsttoken.api.service import InferenceService, InferenceServiceSpec
+from firsttoken.manifests.images import Images
+from firsttoken.manifests.revision import revision_objects
+from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.plan import make_plan
+from firsttoken.planning.types import Plan
+from firsttoken.reconcile.inactive import inactive_fields, inactive_reason
+from firsttoken.reconcile.records import PLACEHOLDER, canonical
+from firsttoken.reconcile.revisions import revision_inputs
+
+BASE: dict[str, Any] = {
+    "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct"},
+    "accelerator": {"type": "nvidia-a100-40gb", "maxCount": 4},
+}
+
+# Fields without effect yet, each with a value that is not its default.
+LATER: dict[str, dict[str, Any]] = {
+    "spec.slos": {"slos": [{"metric": "TTFT", "target": "1s"}]},
+    "spec.engine.initial": {"engine": {"initial": {"tokenBudget": 512}}},
+    "spec.measurement.promptTokenBuckets": {"measurement": {"promptTokenBuckets": [128]}},
+    "spec.tuning.mode": {"tuning": {"mode": "Auto"}},
+    "spec.rollout.steps": {"rollout": {"steps": [{"weight": 20}]}},
+    "spec.rollout.capacity": {"rollout": {"capacity": {"surgeGPUs": 0}}},
+    "spec.rollout.analysis": {"rollout": {"analysis": {"baseline": "Fresh"}}},
+    "spec.rollout.approval": {"rollout": {"approval": "Manual"}},
+    "spec.evaluation": {"evaluation": {"minPrompts": 200}},
+    "spec.inspection": {"inspection": {"schedule": "@daily"}},
+}
+# Fields in force. A field that is in neither list fails the test below: decide, then name it.
+IN_FORCE = {
+    *("spec.model", "spec.accelerator", "spec.workload", "spec.layout", "spec.scaling", "spec.routing"),
+    *("spec.podTemplate", "spec.revisionHistoryLimit"),
+    *("spec.engine.image", "spec.engine.pins", "spec.engine.extraArgs"),
+    *("spec.tuning.tokenBudget", "spec.rollout.split", "spec.rollout.drainTimeout"),
+}
+SPLIT = {"spec.engine", "spec.tuning", "spec.rollout", "spec.measurement"}  # listed field by field
+
+
+def paths() -> set[str]:
+    found = set()
+    for name, field in InferenceServiceSpec.model_fields.items():
+        path = f"spec.{field.alias or name}"
+        if path in SPLIT:
+            below: Any = field.annotation
+            found |= {f"{path}.{f.alias or n}" for n, f in below.model_fields.items()}
+        else:
+            found.add(path)
+    return found
+
+
+def spec(**patch: Any) -> InferenceServiceSpec:
+    return InferenceServiceSpec.model_validate({**BASE, **patch})
+
+
+def rendered(wanted: InferenceServiceSpec) -> str:
+    service = InferenceService.model_validate({"metadata": {"name": "chat"}, "spec": wanted.wire()})
+    plan = make_plan(wanted, catalogue())
+    assert isinstance(plan, Plan)
+    return canonical(revision_objects(service, PLACEHOLDER, plan, catalogue(), Images()))
+
+
+def test_S3_every_field_is_in_force_or_named() -> None:
+    assert paths() == IN_FORCE | set(LATER)
+
+
+@pytest.mark.parametrize("path", LATER)
+def test_S3_a_field_without_effect_is_named_and_only_it(path: str) -> None:
+    wanted = spec(**LATER[path])
+    assert inactive_fields(wanted) == (path,)
+    reason = inactive_reason(wanted)
+    assert reason is not None
+    assert path in reason.message
+
+
+def test_defaults_are_not_named() -> None:
+    assert inactive_reason(spec()) is None
+
+
+RESTARTS_NOTHING: dict[str, dict[str, Any]] = {
+    "slos": LATER["spec.slos"],
+    "rollout": {"rollout": {"steps": [{"weight": 20}], "drainTimeout": "1h", "approval": "Manual"}},
+    "evaluation": LATER["spec.evaluation"],
+    "inspection": LATER["spec.inspection"],
+    "tuning.mode": LATER["spec.tuning.mode"],
+    "routing": {"routing": {"gateway": {"name": "public"}}},
+    "scaling": {"scaling": {"replicas": 3}},
+    "revisionHistoryLimit": {"revisionHistoryLimit": 3},
+    "maxCount": {"accelerator": {"type": "nvidia-a100-40gb", "maxCount": 8}},
+    "requestsPerSecond": {"workload": {"requestsPerSecond": 5}},
+}
+RESTARTS: dict[str, dict[str, Any]] = {
+    "model": {"model": {"uri": "hf://Qwen/Qwen2.5-7B-Instruct"}},
+    "accelerator": {"accelerator": {"type": "nvidia-h100-80gb", "maxCount": 4}},
+    "workload": {"workload": {"profile": "Summarization"}},
+    "layout": {"layout": {"mode": "Disaggregated"}},
+    "engine": {"engine": {"extraArgs": {"seed": "1"}}},
+    "measurement": LATER["spec.measurement.promptTokenBuckets"],
+    "podTemplate": {"podTemplate": {"metadata": {"labels": {"team": "ml"}}}},
+    "tuning.tokenBudget": {"tuning": {"tokenBudget": {"min": 4096, "max": 8192}}},
+}
+
+
+@pytest.mark.parametrize("name", RESTARTS_NOTHING)
+def test_D24_what_is_no_input_changes_nothing_that_is_rendered(name: str) -> None:
+    changed = spec(**RESTARTS_NOTHING[name])
+    assert revision_inputs(changed) == revision_inputs(spec())
+    assert rendered(changed) == rendered(spec())
+
+
+@pytest.mark.parametrize("name", RESTARTS)
+def test_S25_what_changes_what_is_rendered_is_an_input(name: str) -> None:
+    changed = spec(**RESTARTS[name])
+    assert rendered(changed) != rendered(spec())
+    assert revision_inputs(changed) != revision_inputs(spec())
