@@ -170,6 +170,6 @@ def _retries() -> Config:
                 "typed_config": {"@type": f"{_TYPE}.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
             }
         ],
-        # By hash (Maglev) each attempt is a throw of the dice between the pods: three left one in eight at the dead one.
+        # By hash (Maglev) each attempt is a throw of dice between the pods: three left one in eight at the dead one.
         "host_selection_retry_max_attempts": 20,
     }
