@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,7 +137,6 @@ class Space:
 
     def wait_no_writes(self, seconds: float) -> None:
         """Wait until the operator has written nothing into this namespace for a while."""
-        import time
 
         def none() -> bool:
             before = len(self.writes())

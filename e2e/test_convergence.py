@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+import urllib.request
 from typing import Any
 
 import pytest
@@ -80,8 +81,6 @@ def test_an_unchanged_reconcile_writes_nothing(space: Space) -> None:
 
 
 def reconcile_count(cluster: LocalCluster) -> float:
-    import urllib.request
-
     port = start_operator(cluster).metrics_port
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()

@@ -32,7 +32,8 @@ CALLS: dict[tuple[str, str], list[tuple[Kind, set[str]]]] = {
     ("create", "body"): [(EVENT, {"create"})],
     ("get", "EVENT"): [(EVENT, {"get"})],
     ("merge", "EVENT"): [(EVENT, {"patch"})],
-    ("apply", "_status(service, decision.status)"): [],  # the subresource, below
+    ("list", "SERVICE"): [(SERVICE, {"list"})],
+    ("merge", "SERVICE"): [],  # the subresource status, below
 }
 
 

@@ -145,9 +145,9 @@ def _conditions_of_others(service: Object) -> list[Any]:
     """Conditions that others put into our status: they stay as they are."""
     status = service.get("status")
     found = status.get("conditions") if isinstance(status, dict) else None
-    return (
-        [c for c in found or () if isinstance(c, dict) and c.get("type") not in OURS] if isinstance(found, list) else []
-    )
+    if not isinstance(found, list):
+        return []
+    return [c for c in found if isinstance(c, dict) and c.get("type") not in OURS]
 
 
 def _seen(world: World, obj: Object) -> Object | None:
