@@ -143,3 +143,13 @@ def test_replicas_that_are_ready_beside_older_pods_are_told_so() -> None:
     world.get("Deployment", world.revision["desired"])["status"] |= {"replicas": 3, "readyReplicas": 3}
     world.reconcile()
     assert "older pods are going" in world.condition("Ready")["message"]  # type: ignore[index]
+
+
+def test_S30_a_node_selector_of_the_user_is_part_of_where_gpus_are_missing() -> None:
+    message = "0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    engine = {"name": "engine", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    spec = {"containers": [engine], "nodeSelector": {"zone": "a"}}
+    found = trouble([{"metadata": {"name": "p"}, "spec": spec, "status": {"conditions": [scheduled]}}])
+    assert found is not None
+    assert "1 × nvidia.com/gpu missing on nodes with zone=a" in found.message

@@ -81,7 +81,9 @@ def _where(pod: Object) -> str:
         for term in terms
         for e in term.get("matchExpressions") or ()
     ]
-    return f" on nodes with {' or '.join(asked)}" if asked else ""
+    chosen = [f"{key}={value}" for key, value in sorted((pod["spec"].get("nodeSelector") or {}).items())]
+    wanted = [part for part in (" or ".join(asked), *chosen) if part]
+    return f" on nodes with {' and '.join(wanted)}" if wanted else ""
 
 
 def _failure(pod: Object) -> str | None:
