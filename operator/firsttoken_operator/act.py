@@ -1,4 +1,7 @@
-"""act: a decision carried out. Every step can be repeated, so a crash between two of them loses nothing."""
+"""act: a decision carried out. Every step can be repeated, so a crash between two of them loses no state.
+
+Only a touch of pods that was still to come is not made up for: the kubelet then takes up to a minute by itself.
+"""
 
 import hashlib
 import logging
