@@ -1,0 +1,167 @@
+"""The measured kernel tables: rows with the GPU they ran on, and whether a row is kept out of the fit."""
+
+import csv
+import gzip
+import hashlib
+import io
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.timing.device import Device, device_from_profile
+
+DATA = Path(__file__).parents[1] / "data"
+FOLDS = 4  # the first is kept out of the shipped fit
+
+# System of the tables -> profile of the catalogue.
+SYSTEMS = {
+    "a100_sxm": "nvidia-a100-80gb",
+    "h100_sxm": "nvidia-h100-80gb",
+    "h200_sxm": "nvidia-h200",
+    "b200_sxm": "nvidia-b200",
+    "l40s": "nvidia-l40s",
+    "rtx_pro_6000_server": "nvidia-rtx-pro-6000",
+}
+MEASURED = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s")
+# L2 cache, bytes (shared/data/gpus.csv). Not in the product: an engine's KV is never found there (see kernels.py).
+L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 60e6, "b200_sxm": 126e6, "l40s": 96e6}
+# Not in the catalogue; data sheets. B300: dense FP8 4.5 PFLOP/s, BF16 2.25, 8 TB/s, NVLink 5.
+OUTSIDE = {
+    "b300_sxm": ("NVIDIA B300 SXM", "10.3", "270Gi", 8000, 2250, 4500, 900, 64),
+    "rtx4090": ("NVIDIA RTX 4090", "8.9", "24Gi", 1008, 165, 330, 0, 32),
+}
+
+
+@cache
+def device(system: str) -> Device:
+    """The device of a table's system."""
+    if system in SYSTEMS:
+        return device_from_profile(catalogue()[SYSTEMS[system]])
+    product, capability, memory, bandwidth, fp16, fp8, link, pcie = OUTSIDE[system]
+    profile = AcceleratorProfileSpec.model_validate(
+        {
+            "vendor": "NVIDIA",
+            "product": product,
+            "computeCapability": capability,
+            "resourceName": "nvidia.com/gpu",
+            "memory": memory,
+            "memoryBandwidthGbPerSecond": bandwidth,
+            "fp16Tflops": fp16,
+            "fp8Tflops": fp8,
+            "linkGbPerSecond": link,
+            "pcieGbPerSecond": pcie,
+        }
+    )
+    return device_from_profile(profile)
+
+
+def fold(*group: object) -> int:
+    """Which of four parts a whole group (a shape, not a row) belongs to: by hash, so it never depends on a result."""
+    digest = hashlib.sha256("/".join(map(str, group)).encode()).digest()
+    return digest[0] % FOLDS
+
+
+def kept_out(*group: object) -> bool:
+    """Whether a group is kept out of the shipped fit."""
+    return fold(*group) == 0
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """Rows of a CSV in accuracy/data, packed or not."""
+    plain = DATA / f"{name}.csv"
+    text = plain.read_text() if plain.exists() else gzip.decompress((DATA / f"{name}.csv.gz").read_bytes()).decode()
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """One matrix product."""
+
+    system: str
+    kind: str  # bf16, fp8, fp8_block
+    m: int
+    n: int
+    k: int
+    seconds: float
+    out: bool
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention of one layer: prefill of `batch` prompts of `length`, or `batch` decodes with `length` of context."""
+
+    system: str
+    kind: str  # bf16, fp8: format of the KV cache
+    heads: int
+    kv_heads: int
+    batch: int
+    length: int
+    seconds: float
+    out: bool
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """One all-reduce in a CUDA graph."""
+
+    system: str
+    ranks: int
+    message_bytes: int
+    seconds: float
+    out: bool
+
+
+KINDS = {"bfloat16": "bf16"}
+
+
+@cache
+def gemms() -> tuple[Gemm, ...]:
+    """Kept out: whole (n, k), on every GPU alike."""
+    return tuple(
+        Gemm(
+            r["system"],
+            KINDS.get(r["gemm_dtype"], r["gemm_dtype"]),
+            int(r["m"]),
+            int(r["n"]),
+            int(r["k"]),
+            float(r["latency_ms"]) / 1e3,
+            kept_out("gemm", r["n"], r["k"]),
+        )
+        for r in rows("gemm_vllm")
+    )
+
+
+@cache
+def attentions(phase: str) -> tuple[Attention, ...]:
+    """`phase`: context (prefill) or generation (decode). Kept out: whole (heads, KV heads, batch)."""
+    length = "isl" if phase == "context" else "kv_len"
+    return tuple(
+        Attention(
+            r["system"],
+            KINDS.get(r["kv_cache_dtype"], r["kv_cache_dtype"]),
+            int(r["num_heads"]),
+            int(r["num_key_value_heads"]),
+            int(r["batch_size"]),
+            int(r[length]),
+            float(r["latency_ms"]) / 1e3,
+            kept_out("attention", r["num_heads"], r["num_key_value_heads"], r["batch_size"]),
+        )
+        for r in rows(f"{phase}_attention_vllm")
+    )
+
+
+@cache
+def all_reduces() -> tuple[AllReduce, ...]:
+    """Kept out: whole message sizes."""
+    return tuple(
+        AllReduce(
+            r["system"],
+            int(r["num_gpus"]),
+            2 * int(r["message_elements"]),
+            float(r["latency_ms"]) / 1e3,
+            kept_out("all-reduce", r["message_elements"]),
+        )
+        for r in rows("allreduce_vllm")
+    )

@@ -1,0 +1,1 @@
+"""How long kernels, steps, prefills and KV transfers take: an analytic model fitted on measured tables."""

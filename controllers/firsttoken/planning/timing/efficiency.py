@@ -1,0 +1,99 @@
+"""The fitted efficiencies, a few named numbers for each generation of GPUs: read from efficiency.yaml.
+
+`python -m firsttoken_accuracy fit` writes that file from measured tables; docs/accuracy.md says how far it is off.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from firsttoken.planning.timing.attention import AttentionEfficiency
+from firsttoken.planning.timing.collectives import LinkEfficiency, TransferEfficiency
+from firsttoken.planning.timing.device import Device
+from firsttoken.planning.timing.experts import ExpertEfficiency
+from firsttoken.planning.timing.gemm import GemmEfficiency
+
+OTHER = "other"  # the set for a generation that was not measured
+
+
+@dataclass(frozen=True)
+class HostEfficiency:
+    """The engine's process on the CPU, and what a layer costs beside products and attention."""
+
+    step_us: float  # scheduling and launching one step
+    request_us: float  # for each running request in it
+    layer_us: float  # norms, rotary embedding, activation: kernels of a layer in a CUDA graph, traffic apart
+    eager_layer_us: float  # launching a layer's kernels from Python where no CUDA graph was captured
+    api_request_us: float  # HTTP and the way to the engine and back, once a request: in TTFT, in no step
+    api_token_us: float  # the same for each prompt token: parsing, tokenising, passing it on
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """How far a prediction may be off, relative: 9 in 10 measured times kept out of the fit lie inside."""
+
+    measured: float  # kernels of this very GPU are in the fit
+    familiar: float  # those of another GPU of its generation are
+    unmeasured: float  # neither
+    rough: float  # the data sheet itself is assumed
+
+
+@dataclass(frozen=True)
+class Efficiencies:
+    """All that applies to one device."""
+
+    gemm: Mapping[str, GemmEfficiency]  # by number format: bf16, fp8, fp8_block
+    attention: Mapping[str, AttentionEfficiency]  # by format of the KV cache: bf16, fp8
+    experts: Mapping[str, ExpertEfficiency]  # by number format: bf16, fp8, mxfp4
+    nvlink: LinkEfficiency
+    pcie: LinkEfficiency
+    transfer: TransferEfficiency
+    host: HostEfficiency
+    interval: float  # relative, of the device
+    unmeasured_interval: float  # relative, for what no table covers (MLA, weight-only kernels, untiled attention)
+
+
+def efficiencies(device: Device) -> Efficiencies:
+    """The set of the device's generation, or the one fitted over all generations, with its wider interval."""
+    return build(table(), device)
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    """The file as it is."""
+    text = files("firsttoken.planning.timing").joinpath("efficiency.yaml").read_text(encoding="utf-8")
+    parsed: Mapping[str, Any] = yaml.safe_load(text)
+    return parsed
+
+
+def build(source: Mapping[str, Any], device: Device) -> Efficiencies:
+    """The efficiencies of `device` in a parsed file; the fit uses it with files of its own."""
+    chosen, other = source["generations"].get(device.generation, {}), source["generations"][OTHER]
+
+    def section(name: str) -> dict[str, Any]:
+        return {**other.get(name, {}), **chosen.get(name, {})}
+
+    intervals = Intervals(**source["intervals"])
+    return Efficiencies(
+        gemm={k: GemmEfficiency(**v) for k, v in section("gemm").items()},
+        attention={k: AttentionEfficiency(**v) for k, v in section("attention").items()},
+        experts={k: ExpertEfficiency(**v) for k, v in section("experts").items()},
+        nvlink=LinkEfficiency(**section("nvlink")),
+        pcie=LinkEfficiency(**section("pcie")),
+        transfer=TransferEfficiency(**source["transfer"]),
+        host=HostEfficiency(**section("host")),
+        interval=_interval(intervals, device),
+        unmeasured_interval=max(intervals.unmeasured, _interval(intervals, device)),
+    )
+
+
+def _interval(intervals: Intervals, device: Device) -> float:
+    if device.rough:
+        return intervals.rough
+    if device.measured:
+        return intervals.measured
+    return intervals.familiar if device.familiar else intervals.unmeasured

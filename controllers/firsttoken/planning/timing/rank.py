@@ -1,0 +1,113 @@
+"""What one rank of a model executes: number formats, matrices and widths after the split over GPUs."""
+
+from dataclasses import dataclass
+
+from firsttoken.planning.kv_formats import kv_format
+from firsttoken.planning.memory import kv_bytes_per_token_and_layer
+from firsttoken.planning.timing.attention import AttentionRates, AttentionShape
+from firsttoken.planning.timing.device import Device
+from firsttoken.planning.timing.efficiency import Efficiencies
+from firsttoken.planning.timing.experts import ExpertShape
+from firsttoken.planning.timing.gemm import GemmRates
+from firsttoken.planning.timing.layout import Layout, head_widths
+from firsttoken.planning.types import ModelFacts
+
+# Formats that tensor cores multiply as they are stored, on devices with FP8 units; else they are expanded to 16 bits.
+EIGHT_BITS = ("fp8", "modelopt", "compressed-tensors")
+MXFP4_BYTES = 0.5 + 1 / 32
+
+
+@dataclass(frozen=True)
+class Formats:
+    """Rates by what they multiply. `backed`: kernel tables or whole steps were measured in these formats."""
+
+    layers: GemmRates
+    experts: GemmRates
+    head: GemmRates  # output embedding: 16 bits under every quantisation
+    experts_key: str
+    backed: bool
+
+
+def formats(facts: ModelFacts, device: Device, found: Efficiencies) -> Formats:
+    """How weights are stored and multiplied on this device."""
+    element = 4 if device.cpu else 2
+    head = _rates(device, found, "bf16", element)
+    if not facts.quantization:
+        return Formats(head, head, head, "bf16", facts.num_experts is None)
+    if facts.quantization in EIGHT_BITS and device.fp8_flops:
+        key = "fp8_block" if facts.weight_group == 128 else "fp8"
+        layers = _rates(device, found, key, facts.weight_bytes_per_parameter)
+        return Formats(layers, layers, head, "fp8", True)
+    if facts.quantization == "mxfp4":
+        # Blackwell multiplies MXFP4 by MXFP8 as it is; elsewhere weights are expanded to 16 bits.
+        key = "fp8" if device.generation == "blackwell" and device.fp8_flops else "bf16"
+        return Formats(head, _rates(device, found, key, MXFP4_BYTES), head, "mxfp4", True)
+    stored = _rates(device, found, "bf16", facts.weight_bytes_per_parameter)
+    return Formats(stored, stored, head, "bf16", False)
+
+
+def _rates(device: Device, found: Efficiencies, key: str, weight_bytes: float) -> GemmRates:
+    eight = key != "bf16"
+    return GemmRates(
+        flops=device.fp8_flops if eight and device.fp8_flops else device.flops,
+        bandwidth=device.bandwidth,
+        processors=device.processors,
+        weight_bytes=weight_bytes,
+        activation_bytes=1 if eight else (4 if device.cpu else 2),
+        efficiency=found.gemm[key],
+    )
+
+
+def attention(
+    facts: ModelFacts, device: Device, found: Efficiencies, tensor_parallel: int, kv_cache_dtype: str
+) -> tuple[AttentionShape, AttentionShape, AttentionRates]:
+    """Shape during prefill and during decode (with MLA they differ), and the rates of both."""
+    kv = kv_format(kv_cache_dtype, 4 if device.cpu else 2)
+    kv_bytes = kv_bytes_per_token_and_layer(facts, tensor_parallel, kv.element, kv.scale)
+    rates = AttentionRates(
+        device.flops, device.bandwidth, device.processors, found.attention["fp8" if kv.element <= 1 else "bf16"]
+    )
+    heads = max(1, -(-facts.num_attention_heads // tensor_parallel))
+    query_width, value_width = head_widths(facts)
+    if facts.kv_lora_rank:
+        # Prefill works on expanded heads. Decode has one latent "KV head" that all query heads read: for each token and
+        # head, the query on the whole of it and the weighted sum over the part without positions.
+        latent = 2 * heads * (2 * facts.kv_lora_rank + (facts.qk_rope_head_dim or 0))
+        prefill = AttentionShape(heads, heads, query_width, value_width, kv_bytes)
+        return prefill, AttentionShape(heads, 1, query_width, value_width, kv_bytes, None, latent), rates
+    kv_heads = max(1, facts.num_key_value_heads // tensor_parallel)
+    shape = AttentionShape(heads, min(heads, kv_heads), query_width, value_width, kv_bytes, facts.sliding_window)
+    return shape, shape, rates
+
+
+def split(products: tuple[tuple[int, int, str], ...], ranks: int) -> tuple[tuple[int, int], ...]:
+    """(outputs, inputs) of each product on one of `ranks` ranks."""
+    return tuple(
+        (
+            -(-outputs // ranks) if how == "columns" else outputs,
+            -(-inputs // ranks) if how == "rows" else inputs,
+        )
+        for outputs, inputs, how in products
+    )
+
+
+def expert_shape(layout: Layout, hidden: int, ranks: int) -> ExpertShape:
+    """Each rank has a slice of every expert."""
+    return ExpertShape(
+        experts=layout.experts,
+        per_token=layout.experts_per_token,
+        hidden=hidden,
+        width=layout.expert_width / ranks,
+        matrices=layout.expert_matrices,
+    )
+
+
+def elementwise_bytes(facts: ModelFacts, layout: Layout, ranks: int) -> float:
+    """Traffic of a token in one layer outside products and attention, 16-bit values, on one rank.
+
+    Two norms with the residual (four values in and out for each hidden element), the rotary embedding (queries and keys
+    in and out), and the activation between the feed-forward products (up to two values in, one out).
+    """
+    queries = facts.num_attention_heads * head_widths(facts)[0]
+    width = layout.expert_width * layout.experts_per_token if layout.experts else facts.intermediate_size
+    return 2 * (2 * 4 * facts.hidden_size + 3 * queries / ranks + 3 * width / ranks)

@@ -1,0 +1,142 @@
+"""Kernels, devices, layouts and collectives one by one."""
+
+import math
+
+import pytest
+
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.models import catalogue as models
+from firsttoken.planning.timing.attention import attended, prefill_work
+from firsttoken.planning.timing.collectives import all_reduce_seconds
+from firsttoken.planning.timing.device import device_from_profile
+from firsttoken.planning.timing.efficiency import efficiencies, table
+from firsttoken.planning.timing.experts import distinct_experts
+from firsttoken.planning.timing.gemm import GemmRates, gemm_seconds
+from firsttoken.planning.timing.layout import layout
+from firsttoken.planning.timing.rank import attention
+from firsttoken.planning.timing.step import StepModel
+from planning.timing.models import DEEPSEEK, DEEPSEEK_LITE, LLAMA_8B, MIXTRAL, device, facts
+
+
+def rates(gpu: str, kind: str = "bf16") -> GemmRates:
+    found = device(gpu)
+    eight = kind != "bf16"
+    flops = found.fp8_flops if eight else found.flops
+    assert flops is not None
+    size = 1 if eight else 2
+    return GemmRates(flops, found.bandwidth, found.processors, size, size, efficiencies(found).gemm[kind])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kind", "m", "microseconds"),
+    [
+        # AIConfigurator's table, n = k = 8192.
+        ("nvidia-h100-80gb", "bf16", 16, 46.4),
+        ("nvidia-h100-80gb", "bf16", 256, 51.3),
+        ("nvidia-h100-80gb", "bf16", 1024, 164.0),
+        ("nvidia-h100-80gb", "fp8", 64, 30.4),
+        ("nvidia-a100-80gb", "bf16", 1024, 526.6),
+        ("nvidia-b200", "bf16", 64, 23.3),
+        ("nvidia-l40s", "bf16", 8, 195.5),
+    ],
+)
+def test_measured_products(gpu: str, kind: str, m: int, microseconds: float) -> None:
+    assert 1e6 * gemm_seconds(m, 8192, 8192, rates(gpu, kind)) == pytest.approx(microseconds, rel=0.15)
+
+
+def test_a_ragged_row_count_costs_fp8_a_wave() -> None:
+    """ENGINE.md: up to +86 % from 256 to 257 rows."""
+    fp8 = rates("nvidia-h100-80gb", "fp8")
+    assert gemm_seconds(257, 8192, 8192, fp8) > 1.3 * gemm_seconds(256, 8192, 8192, fp8)
+    assert gemm_seconds(512, 8192, 8192, fp8, ragged=False) < gemm_seconds(512, 8192, 8192, fp8)
+
+
+@pytest.mark.parametrize("window", [None, 1, 7, 100])
+@pytest.mark.parametrize(("prefix", "chunk"), [(0, 1), (0, 50), (30, 20), (90, 30), (500, 40)])
+def test_pairs_of_query_and_key(prefix: int, chunk: int, window: int | None) -> None:
+    exact = sum(min(prefix + i, window or math.inf) for i in range(1, chunk + 1))
+    assert attended(prefix, chunk, window) == pytest.approx(exact, abs=chunk)
+
+
+def test_cutting_a_prompt_keeps_the_pairs() -> None:
+    whole = attended(0, 4096, None)
+    assert sum(attended(p, 512, None) for p in range(0, 4096, 512)) == pytest.approx(whole)
+
+
+def test_prefill_attention_of_the_measured_table() -> None:
+    """H100, 32 heads, 8 KV heads, 8,192 tokens: 39 to 61 % of the peak (ENGINE.md)."""
+    gpu = device("nvidia-h100-80gb")
+    shape, _, found = attention(facts(LLAMA_8B), gpu, efficiencies(gpu), 1, "auto")
+    flops = 4 * 32 * 128 * 8192**2 / 2
+    assert 0.39 < flops / gpu.flops / prefill_work(0, 8192, shape, found) < 0.65
+
+
+def test_experts_touched() -> None:
+    assert distinct_experts(1, 128, 8) == pytest.approx(8)
+    assert distinct_experts(10_000, 128, 8) == pytest.approx(128)
+    assert distinct_experts(16, 128, 8, spread=0.7) < distinct_experts(16, 128, 8) < 128
+    assert distinct_experts(5, 2, 2) == 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message", "microseconds"), [(2, 16_384, 4.5), (8, 16_384, 5.3), (2, 2 << 20, 12), (8, 32 << 20, 178)]
+)
+def test_measured_all_reduces(ranks: int, message: int, microseconds: float) -> None:
+    """ENGINE.md, H100."""
+    gpu = device("nvidia-h100-80gb")
+    seconds = all_reduce_seconds(message, ranks, gpu.link, efficiencies(gpu).nvlink)
+    assert 1e6 * seconds == pytest.approx(microseconds, rel=0.35)
+
+
+def test_all_reduce_of_one_rank_is_nothing() -> None:
+    gpu = device("nvidia-h100-80gb")
+    assert all_reduce_seconds(1e9, 1, gpu.link, efficiencies(gpu).nvlink) == 0
+
+
+def test_layouts_are_read_off_the_parameter_count() -> None:
+    deepseek, lite, mixtral = (layout(facts(u)) for u in (DEEPSEEK, DEEPSEEK_LITE, MIXTRAL))
+    assert (deepseek.dense_layers, deepseek.expert_layers, deepseek.shared[1][1]) == (3, 58, 2048)
+    assert (lite.dense_layers, lite.shared[1][1]) == (1, 2 * 1408)
+    assert (mixtral.dense_layers, mixtral.shared, mixtral.experts) == (0, (), 8)
+    assert layout(facts("tiiuae/falcon-7b")).dense == ((18176, 4544, "columns"), (4544, 18176, "rows"))
+
+
+@pytest.mark.parametrize("name", sorted(models()))
+def test_every_catalogue_layout_accounts_for_its_parameters(name: str) -> None:
+    entry = models()[name]
+    shape = facts(entry.uris[0])
+    found = layout(shape)
+    sizes = {kind: sum(n * k for n, k, _ in getattr(found, kind)) for kind in ("attention", "dense", "shared")}
+    experts = found.experts * shape.hidden_size * (found.expert_matrices * found.expert_width + 1)
+    layers = shape.num_hidden_layers * sizes["attention"] + found.dense_layers * sizes["dense"]
+    total = layers + found.expert_layers * ((experts + sizes["shared"]) if found.experts else 0)
+    assert total == pytest.approx(shape.parameters - shape.embedding_parameters, rel=0.02)
+
+
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_every_profile_makes_a_device(name: str) -> None:
+    gpu = device(name)
+    assert min(gpu.flops, gpu.bandwidth, gpu.pcie, gpu.processors) > 0
+    assert 0 < efficiencies(gpu).interval <= 1
+
+
+def test_which_gpus_are_measured() -> None:
+    measured = {name for name in catalogue() if device(name).measured}
+    assert measured == {"nvidia-a100-80gb", "nvidia-h100-80gb", "nvidia-h200", "nvidia-b200", "nvidia-l40s"}
+
+
+def test_intervals_widen_with_what_is_not_known() -> None:
+    widths = [efficiencies(device(n)).interval for n in ("nvidia-h100-80gb", "nvidia-h100-pcie", "nvidia-t4", "cpu")]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[2] < widths[3]
+
+
+def test_a_profile_without_figures_is_rough() -> None:
+    spec = AcceleratorProfileSpec.model_validate(
+        {"vendor": "NVIDIA", "product": "NVIDIA Something", "resourceName": "nvidia.com/gpu", "memory": "24Gi"}
+    )
+    gpu = device_from_profile(spec)
+    assert gpu.rough
+    assert gpu.generation == "other"
+    assert StepModel(facts(LLAMA_8B), gpu).relative_interval == table()["intervals"]["rough"]
