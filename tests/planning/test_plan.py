@@ -158,7 +158,28 @@ def test_tiny_model_on_cpu() -> None:
     assert (role.tensor_parallel, role.replicas) == (1, 1)
     assert role.engine_args["dtype"] == "float32"
     assert "gpu-memory-utilization" not in role.engine_args
-    assert role.environment == {"VLLM_CPU_KVCACHE_SPACE": "4"}
+    assert role.environment == {"VLLM_CPU_KVCACHE_SPACE": "2"}, "256 requests of 2048 tokens of 4 KiB"
+    assert "enforce-eager" in role.engine_args
+
+
+def test_kv_space_on_cpu_is_what_the_running_requests_can_fill() -> None:
+    model = {"architecture": {"inline": TINY}, "maxModelLength": 2048}
+
+    def space(**engine: object) -> str:
+        return planned(service("pvc://models/tiny", "cpu", model=model, engine=engine)).roles[0].environment[
+            "VLLM_CPU_KVCACHE_SPACE"
+        ]
+
+    assert space(pins={"maxNumSeqs": 8}) == "1"
+    assert space(pins={"maxNumSeqs": 2000}) == "4", "vLLM's own default is the most"
+
+
+def test_a_user_s_own_choice_of_eager_stands() -> None:
+    spec = service("pvc://models/tiny", "cpu", model={"architecture": {"inline": TINY}},
+                   engine={"extraArgs": {"no-enforce-eager": ""}})  # fmt: skip
+    plan = planned(spec)
+    assert "enforce-eager" not in plan.roles[0].engine_args
+    assert "EnforceEager" not in {reason.code for reason in plan.reasons}
 
 
 def test_a_user_s_own_dtype_stands() -> None:

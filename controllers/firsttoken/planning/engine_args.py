@@ -8,6 +8,7 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.accelerators import is_cpu
 from firsttoken.planning.memory import GIB
 from firsttoken.planning.parallelism import Candidate
+from firsttoken.planning.types import Reason
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,24 @@ def engine_args(spec: InferenceServiceSpec, choice: EngineChoice) -> dict[str, s
         "attention-backend": choice.attention_backend,
         # On CPU the KV space is given in the environment and this flag has no device to refer to.
         "gpu-memory-utilization": None if is_cpu(choice.profile) else f"{choice.utilization:g}",
+        "enforce-eager": "" if _eager(spec, choice.profile) else None,
         "kv-transfer-config": kv_transfer_config(choice.role, choice.profile),
     }
     args.update({name: value for name, value in optional.items() if value is not None})
     return dict(sorted(args.items()))
+
+
+def eager_reason(spec: InferenceServiceSpec, profile: AcceleratorProfileSpec) -> tuple[Reason, ...]:
+    """Why nothing is compiled on a CPU; nothing where the user decides, or on a GPU."""
+    if not _eager(spec, profile):
+        return ()
+    text = "on: compilation for CPUs needs a C++ compiler, which the CPU image doesn't have"
+    return (Reason("EnforceEager", text),)
+
+
+def _eager(spec: InferenceServiceSpec, profile: AcceleratorProfileSpec) -> bool:
+    given = {"enforce-eager", "no-enforce-eager"} & spec.engine.extra_args.keys()
+    return is_cpu(profile) and not given
 
 
 def environment(profile: AcceleratorProfileSpec, kv_cache_bytes: int) -> dict[str, str]:

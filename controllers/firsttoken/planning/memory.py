@@ -4,6 +4,7 @@ KV bytes = device memory x gpu-memory-utilization - weights - activation peak - 
 What can't be computed from the shape is one of the few constants below, each with its source.
 """
 
+import math
 from dataclasses import dataclass
 
 from firsttoken.api.records import AcceleratorProfileSpec
@@ -85,7 +86,7 @@ def memory_budget(
     kv = kv_format(load.kv_cache_dtype, element)
     token_bytes = kv_bytes_per_token_and_layer(facts, tensor_parallel, kv.element, kv.scale)
     if is_cpu(profile):
-        free = min(free, CPU_KV_SPACE) // GIB * GIB  # vLLM takes whole GiB
+        free = min(free // GIB * GIB, _cpu_kv_space(token_bytes * layers, load))
     tokens = max(0, int(free // (token_bytes * layers * BLOCK_TOKENS))) * BLOCK_TOKENS
     per_token = int(token_bytes * facts.num_hidden_layers * tensor_parallel)
     return MemoryBudget(
@@ -99,6 +100,12 @@ def memory_budget(
         overhead_bytes=overhead * ranks,
         usable_bytes=usable * ranks,
     )
+
+
+def _cpu_kv_space(bytes_per_token: float, load: EngineLoad) -> int:
+    """What the running requests can fill, up to vLLM's default, in the whole GiB that vLLM takes."""
+    need = bytes_per_token * max(load.max_num_seqs * whole_blocks(load.request_tokens), load.max_model_length)
+    return min(CPU_KV_SPACE, math.ceil(need / GIB) * GIB)
 
 
 def whole_blocks(tokens: int) -> int:

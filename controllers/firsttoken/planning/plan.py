@@ -12,7 +12,7 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.accelerators import near_names
 from firsttoken.planning.attention import choose_backend
-from firsttoken.planning.engine_args import EngineChoice, engine_args, environment
+from firsttoken.planning.engine_args import EngineChoice, eager_reason, engine_args, environment
 from firsttoken.planning.explain import (
     caching_reason,
     layout_reason,
@@ -233,6 +233,7 @@ def _choose_engine(
         memory_reason(role.profile, candidate, shared.max_model_length),
         *backend_reasons,
         *kv_dtype_reason(kv_dtype, role.profile),
+        *eager_reason(spec, role.profile),
         *budgets.reasons,
         seqs_reason,
     ]
