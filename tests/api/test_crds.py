@@ -99,6 +99,12 @@ def test_a_status_has_no_defaults() -> None:
             assert "default" not in schema, path
 
 
+def test_S5_a_service_nobody_has_looked_at_is_no_finished_one_to_flux() -> None:
+    versions = {k.name: crd.definition(k)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for k in crd.KINDS}
+    defaults = {k: s["properties"]["status"].get("default") for k, s in versions.items() if "status" in s["properties"]}
+    assert defaults == {"InferenceService": {"observedGeneration": -1}, "InferenceRevision": None}
+
+
 def test_defaults_are_filled_in_although_their_parent_is_absent() -> None:
     filled = with_defaults({"model": {"uri": "hf://a/b"}, "accelerator": {"type": "x"}}, spec("InferenceService"))
     assert filled["layout"] == {"mode": "Auto"}

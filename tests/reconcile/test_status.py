@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from firsttoken.api.crd import UNSEEN
 from firsttoken.api.validation import check_object
-from reconcile.world import World, ready, rolled
+from firsttoken.reconcile.failure import failed_status
+from reconcile.world import NOW, World, ready, rolled
 
 LONGER = {"model": {"maxModelLength": 8192}}
 NAME = "c" * 46  # MAX_NAME_LENGTH
@@ -23,6 +25,18 @@ def test_a_serving_service_tells_where_it_is_what_runs_and_why() -> None:
     (role,) = status["plan"]["roles"]
     assert (role["replicas"], role["readyReplicas"], role["gpusPerReplica"]) == (2, 2, 1)
     assert {"Model", "TokenBudget", "Replicas"} <= {r["code"] for r in status["plan"]["reasons"]}
+
+
+def test_a_service_that_nobody_has_looked_at_is_taken_up_like_one_without_a_status() -> None:
+    """The definition's default is read, although nothing is stored."""
+    world = World()
+    world.service["status"] = dict(UNSEEN)
+    told = failed_status(world.service, "InternalError", "broken", NOW)
+    assert told is not None
+    assert {c["type"]: c["observedGeneration"] for c in told["conditions"]} == {"Ready": 0, "Stalled": 0}
+    world.reconcile()
+    world.settle()
+    assert world.status == ready().status
 
 
 def test_S3_fields_without_effect_are_named_in_the_plan() -> None:

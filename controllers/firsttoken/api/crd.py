@@ -29,6 +29,9 @@ class Column:
         return entry | {"priority": 1} if self.wide else entry
 
 
+# What is read until the operator has looked: kstatus (Flux) takes a kind that says nothing for done.
+UNSEEN = {"observedGeneration": -1}
+
 AGE = Column("Age", ".metadata.creationTimestamp", "Time since it was made.", "date")
 
 
@@ -133,6 +136,15 @@ def object_schema(kind: Kind) -> Schema:
     return schema
 
 
+def _served_schema(kind: Kind) -> Schema:
+    """The schema with the status of an object that nobody has looked at; offline, nothing is made up."""
+    schema = object_schema(kind)
+    status = schema["properties"].get("status", {})
+    if "observedGeneration" in status.get("properties", {}):
+        status["default"] = dict(UNSEEN)
+    return schema
+
+
 def definition(kind: Kind) -> dict[str, Any]:
     """The CustomResourceDefinition of `kind`."""
     subresources: dict[str, Any] = {"status": {}} if kind.status else {}
@@ -146,7 +158,7 @@ def definition(kind: Kind) -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": object_schema(kind)},
+        "schema": {"openAPIV3Schema": _served_schema(kind)},
         "additionalPrinterColumns": [column.as_wire() for column in kind.columns],
     }
     return {
