@@ -40,6 +40,7 @@ def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str) -> Oper
         *("--bind", "127.0.0.1"),
         *("--metrics-port", str(ports["metrics"])),
         *("--liveness-port", str(ports["liveness"])),
+        "--no-ask-gateways",  # from here there is no way to pods; fake ones have none at all
         *flags,
     ]
     cluster.processes.start(name, [sys.executable, "-m", "firsttoken_operator", *arguments])

@@ -40,11 +40,25 @@ def main(argv: list[str] | None = None) -> int:
 async def _run(args: argparse.Namespace) -> int:
     images = Images(engine=args.engine_image, router=args.router_image, envoy=args.envoy_image)
     kubeconfig = args.kubeconfig or os.environ.get("KUBECONFIG")
-    state = State(images=images, kubeconfig=kubeconfig, namespaces=args.namespace, workers=args.workers)
+    state = State(
+        images=images,
+        ask_gateways=args.ask_gateways,
+        kubeconfig=kubeconfig,
+        namespaces=args.namespace,
+        workers=args.workers,
+    )
+
+    # A restarted container keeps its pod's name and must not take itself for its predecessor.
+    identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
 
     async def work() -> None:
         await kopf.operator(
-            registry=registry(state), standalone=True, clusterwide=not args.namespace, namespaces=args.namespace
+            registry=registry(state),
+            # Without one kopf asks for the user's name, and the image's user has none.
+            identity=identity,
+            standalone=True,
+            clusterwide=not args.namespace,
+            namespaces=args.namespace,
         )
 
     async with health_server(args.bind, args.liveness_port, state.faults):
@@ -52,15 +66,13 @@ async def _run(args: argparse.Namespace) -> int:
             await work()
             return 0
         async with connect(kubeconfig) as cluster:
-            return 0 if await lead(_candidacy(args, cluster), work) else 1
+            return 0 if await lead(_candidacy(args, cluster, identity), work) else 1
 
 
-def _candidacy(args: argparse.Namespace, cluster: Cluster) -> Candidacy:
+def _candidacy(args: argparse.Namespace, cluster: Cluster, identity: str) -> Candidacy:
     namespace = args.leader_election_namespace
     if namespace is None:
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
-    # A restarted container keeps its pod's name and must not take itself for its predecessor.
-    identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
     return Candidacy(cluster, args.leader_election_id, namespace, identity)
 
 
@@ -77,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--engine-image", default=images.engine, help="vLLM with firsttoken_runtime (default: %(default)s)")
     add("--router-image", default=images.router, help="vllm-router (default: %(default)s)")
     add("--envoy-image", default=images.envoy, help="Envoy (default: %(default)s)")
-    add("--leader-elect", action=argparse.BooleanOptionalAction, default=False, help="work only while holding a Lease")
+    switch = argparse.BooleanOptionalAction
+    add("--ask-gateways", action=switch, default=True, help="let each Envoy confirm its routes; needs a way to pods")
+    add("--leader-elect", action=switch, default=False, help="work only while holding a Lease")
     add("--leader-election-id", default="firsttoken-operator", help="name of the Lease (default: %(default)s)")
     add("--leader-election-namespace", help="its namespace; default: the pod's, or default")
     add("--debug", action="store_true", help="log what kopf does, too")

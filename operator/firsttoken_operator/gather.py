@@ -8,15 +8,20 @@ from typing import Any
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import ROLE_LABEL, SERVICE_LABEL
 from firsttoken.reconcile import Observation
+from firsttoken.reconcile.gateways import worth_asking
 from firsttoken.reconcile.objects import Ref, is_owned, label, progress, ref
 from firsttoken_operator.cluster import Cluster, ClusterError
+from firsttoken_operator.envoys import ask_envoys
 from firsttoken_operator.kinds import CHILDREN, HTTP_ROUTE, POD, PROFILE, REVISION, SERVICE, Kind, kind_of
 
 Key = tuple[str, str]  # namespace, name
 
 
-async def gather(cluster: Cluster, key: Key, images: Images) -> Observation | None:
-    """The observation of one service, None if it is gone. Raises ClusterError, OSError or TimeoutError."""
+async def gather(cluster: Cluster, key: Key, images: Images, *, ask_gateways: bool) -> Observation | None:
+    """The observation of one service, None if it is gone. Raises ClusterError, OSError or TimeoutError.
+
+    `ask_gateways` says that pods can be reached from here.
+    """
     namespace, name = key
     service = await cluster.get(SERVICE, name, namespace)
     if service is None:
@@ -27,12 +32,15 @@ async def gather(cluster: Cluster, key: Key, images: Images) -> Observation | No
         *(_children(cluster, kind, namespace, selector) for kind in CHILDREN),
     )
     children = [obj for items in listed[1:] for obj in items or ()]
+    asks = ask_gateways and worth_asking(service)
+    pods = await _pods(cluster, namespace, selector, children, also_ready=asks)
     return Observation(
         now=datetime.now(UTC),
         service=service,
         revisions=tuple(listed[0] or ()),
         children=tuple(children),
-        pods=tuple(await _pods(cluster, namespace, selector, children)),
+        pods=tuple(pods),
+        gateways=await ask_envoys(pods) if asks else (),
         profiles=await _profiles(cluster, service),
         gateway_api=listed[1 + CHILDREN.index(HTTP_ROUTE)] is not None,
         images=images,
@@ -50,11 +58,11 @@ async def _children(cluster: Cluster, kind: Kind, namespace: str, selector: str)
 
 
 async def _pods(
-    cluster: Cluster, namespace: str, selector: str, children: Iterable[dict[str, Any]]
+    cluster: Cluster, namespace: str, selector: str, children: Iterable[dict[str, Any]], *, also_ready: bool
 ) -> list[dict[str, Any]]:
-    """Pods are read only while some Deployment of engines is not complete: they tell why."""
+    """Pods are read only while some Deployment of engines is not complete: they tell why. `also_ready`: in any case."""
     engines = [o for o in children if o["kind"] == "Deployment" and label(o, ROLE_LABEL) is not None]
-    if all(progress(d).complete for d in engines):
+    if not also_ready and all(progress(d).complete for d in engines):
         return []
     return await cluster.list(POD, namespace, selector) or []
 

@@ -32,6 +32,7 @@ class State:
     """What the handlers of one operator process share."""
 
     images: Images
+    ask_gateways: bool
     kubeconfig: str | None = None
     namespaces: list[str] = field(default_factory=list)  # none: all
     workers: int = 8
@@ -66,7 +67,7 @@ def _startup(state: State) -> Any:
         cluster = await state.exits.enter_async_context(connect(state.kubeconfig))
         metrics.QUEUE_LENGTH.set_function(lambda: len(state.queue))
         metrics.SERVICES.set_function(lambda: len(state.profiles_of))
-        reconciler = Reconciler(cluster, state.queue, state.images)
+        reconciler = Reconciler(cluster, state.queue, state.images, ask_gateways=state.ask_gateways)
         state.tasks += [asyncio.create_task(state.queue.work(reconciler.handle)) for _ in range(state.workers)]
         state.tasks.append(asyncio.create_task(_sweep(state, cluster)))
 

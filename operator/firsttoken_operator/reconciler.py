@@ -29,8 +29,9 @@ _FAILURES_TO_TELL = 3  # a blip is nothing to put into the status
 class Reconciler:
     """Reconciles services by key. One instance per operator process."""
 
-    def __init__(self, cluster: Cluster, queue: Workqueue[Key], images: Images) -> None:
+    def __init__(self, cluster: Cluster, queue: Workqueue[Key], images: Images, *, ask_gateways: bool = True) -> None:
         self._cluster, self._queue, self._images = cluster, queue, images
+        self._ask_gateways = ask_gateways
         self._contest = Contest()
         self._failures: Counter[Key] = Counter()
 
@@ -65,7 +66,7 @@ class Reconciler:
 
     async def _reconcile(self, key: Key) -> float | None:
         """Returns when to look again without an event, seconds; None if the service is gone."""
-        observation = await gather(self._cluster, key, self._images)
+        observation = await gather(self._cluster, key, self._images, ask_gateways=self._ask_gateways)
         if observation is None:
             self._queue.forget(key)
             return None

@@ -14,6 +14,7 @@ import pytest
 from firsttoken.api.service import InferenceService
 from firsttoken.manifests import names
 from firsttoken.manifests.router import STREAM_SECONDS, router_args
+from firsttoken.reconcile.gateways import STATS_PATH, STATS_QUERY, read_view
 from manifests import cases
 from manifests.envoy_case import CANARY, CHAT, HASHED, RANDOM, STABLE, answering_arm
 from manifests.real_envoy import RealEnvoy, poll
@@ -201,3 +202,15 @@ def test_a_silent_answer_may_take_as_long_as_the_longest_stream(envoy: RealEnvoy
     assert set(re.findall(r'"max_stream_duration": "(\d+)s"', routes)) <= {str(STREAM_SECONDS)}
     args = router_args(RANDOM, STABLE.revision, cases.plan(router=True))
     assert f"--request-timeout-secs={STREAM_SECONDS}" in args
+
+
+def test_envoy_tells_which_revisions_it_has_endpoints_of(envoy: RealEnvoy) -> None:
+    envoy.apply(RANDOM, [STABLE, CANARY])
+    query = "&".join(f"{key}={value}" for key, value in STATS_QUERY.items())
+    status, _, text = envoy.request("GET", f"{STATS_PATH}?{query}", port=envoy.metrics_port)
+    assert status == 200
+    endpoints = read_view("envoy-1", text).endpoints
+    assert {name: endpoints[name] for name in (STABLE.revision, CANARY.revision)} == {
+        STABLE.revision: 1,
+        CANARY.revision: 1,
+    }

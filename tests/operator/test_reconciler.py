@@ -134,7 +134,7 @@ def test_a_quiet_service_is_looked_at_without_an_event_in_ten_minutes_or_so() ->
 
 
 def observed(fake: FakeCluster) -> Any:
-    return asyncio.run(gather(fake, KEY, Images()))  # type: ignore[arg-type]
+    return asyncio.run(gather(fake, KEY, Images(), ask_gateways=False))  # type: ignore[arg-type]
 
 
 def test_the_profiles_a_spec_names_are_read_and_all_of_them_if_one_is_missing() -> None:

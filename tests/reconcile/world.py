@@ -13,6 +13,7 @@ from typing import Any
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import FIELD_MANAGER, REVISION_LABEL, ROLE_LABEL, SERVICE_LABEL
 from firsttoken.reconcile import Decision, Event, Observation, decide
+from firsttoken.reconcile.gateways import GatewayView
 from firsttoken.reconcile.objects import Ref, is_owned, label, progress, ref
 from reconcile.services import API, merged, profile, spec
 from reconcile.storing import Object, give_up, merge, owned_fields, status_beside, weights_of
@@ -32,6 +33,7 @@ class World:
         self.store: dict[Ref, Object] = {}
         self.pods: list[Object] = []
         self.gateway_api = True
+        self.gateways: tuple[GatewayView, ...] = ()
         self.images = Images()
         self.refuse: set[str] = set()  # kinds that the API server refuses, as an admission webhook would
         self.events: list[Event] = []
@@ -191,6 +193,7 @@ class World:
             pods=() if all(progress(d).complete for d in deployments) else tuple(copy.deepcopy(self.pods)),
             profiles=self.profiles,
             gateway_api=self.gateway_api,
+            gateways=self.gateways,
             images=self.images,
         )
 

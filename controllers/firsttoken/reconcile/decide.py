@@ -25,6 +25,7 @@ from firsttoken.reconcile.status import build_status
 from firsttoken.reconcile.traffic import Traffic, time_or, traffic
 
 RETRY_TAKEN_NAME_SECONDS = 10.0
+_LOOK_SOON_SECONDS = 1.0
 _LOOK_AGAIN_SECONDS = (2.0, 60.0)  # while something is not ready: first and slowest
 
 
@@ -63,7 +64,7 @@ def _world(observation: Observation, service: InferenceService) -> World:
         wanted = Infeasible("InvalidProfile", f"an AcceleratorProfile can't be used: {_first_fault(error)}")
     infeasible = wanted if isinstance(wanted, Infeasible) else None
     fleet = Fleet(service, observed, None if isinstance(wanted, Infeasible) else wanted, observation.images)
-    flow = traffic(service, fleet.desired, fleet.arms(), observation.now)
+    flow = traffic(service, fleet.desired, fleet.arms(observation.gateways), observation.now)
     return World(observation, fleet, flow, tuple(_desired_objects(observation, fleet, flow)), infeasible)
 
 
@@ -209,7 +210,8 @@ def _requeue(now: datetime, before: InferenceServiceStatus, world: World | None,
     if world is not None and world.flow.drained_at is not None:
         delays.append(max(0.0, (world.flow.drained_at - now).total_seconds()))
     if findings.waits:
-        delays.append(_patience(now, before))
+        soon = findings.verdict is not None and findings.verdict.soon
+        delays.append(_LOOK_SOON_SECONDS if soon else _patience(now, before))
     return min(delays, default=None)
 
 

@@ -1,6 +1,6 @@
 """The objects a service consists of, from its revisions and where its requests go."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from firsttoken.manifests.names import (
 from firsttoken.planning.output import plan_from_json
 from firsttoken.planning.plan import with_replicas
 from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.reconcile.gateways import GatewayView, without
 from firsttoken.reconcile.objects import Object, Progress, Ref, label, progress, ref
 from firsttoken.reconcile.revisions import Target
 from firsttoken.reconcile.routes import observed_weights
@@ -70,10 +71,15 @@ class Fleet:
         running = {label(o, REVISION_LABEL) for o in self.observed.children.values() if o["kind"] == "Deployment"}
         return {name for name in {*self.observed.records, *running, self.desired} if name is not None}
 
-    def arms(self) -> Arms:
+    def arms(self, gateways: Sequence[GatewayView] = ()) -> Arms:
         """What traffic is decided from."""
-        weights = self.observed.weights(self.service.metadata.name)
-        return Arms(self.existing, weights, self.progress, lambda name: not any(self.replicas(name).values()))
+        return Arms(
+            existing=self.existing,
+            weights=self.observed.weights(self.service.metadata.name),
+            progress=self.progress,
+            wants_none=lambda name: not any(self.replicas(name).values()),
+            reached=lambda name: not without(gateways, name),
+        )
 
     def record(self, revision: str) -> Object | None:
         """The stored (or about to be stored) record of a revision."""

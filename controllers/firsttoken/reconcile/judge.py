@@ -8,6 +8,7 @@ from firsttoken.manifests.names import REVISION_LABEL, gateway_name
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.conditions import Aspect
 from firsttoken.reconcile.fleet import Fleet
+from firsttoken.reconcile.gateways import without
 from firsttoken.reconcile.objects import Progress, Ref, condition, is_owned, label, progress, ref
 from firsttoken.reconcile.observation import Observation
 from firsttoken.reconcile.pods import trouble
@@ -23,6 +24,7 @@ class Verdict:
     reason: str
     message: str
     stalled: bool = False  # nothing will change until somebody acts
+    soon: bool = False  # a matter of seconds
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,23 @@ def _verdict(world: World) -> Verdict:
     if absent:
         return Verdict(False, "Progressing", f"creating {', '.join(absent)}")
     if world.flow.stable != target.name:
-        return Verdict(False, "Shifting", f"revision {target.name} is complete, requests move to it")
-    return _route_not_accepted(world) or _serving(world, target)
+        return Verdict(False, "Shifting", _moving(world, target), soon=True)
+    return _route_not_accepted(world) or _not_reached(world, target) or _serving(world, target)
+
+
+def _not_reached(world: World, target: Target) -> Verdict | None:
+    """An Envoy without an endpoint of the revision answers 503, whatever its routes say."""
+    blind = without(world.observation.gateways, target.name) if any(world.fleet.replicas(target.name).values()) else []
+    if not blind:
+        return None
+    text = f"revision {target.name} is complete; {', '.join(blind)} has not found its endpoints yet"
+    return Verdict(False, "GatewaySyncing", text, soon=True)
+
+
+def _moving(world: World, target: Target) -> str:
+    text = f"revision {target.name} is complete, requests move to it"
+    blind = without(world.observation.gateways, target.name)
+    return f"{text} when {', '.join(blind)} has found its endpoints" if blind else text
 
 
 def _serving(world: World, target: Target) -> Verdict:

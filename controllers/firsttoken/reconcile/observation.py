@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from firsttoken.manifests.images import Images
+from firsttoken.reconcile.gateways import GatewayView
 from firsttoken.reconcile.objects import Object, Ref
 
 
@@ -15,8 +16,9 @@ class Observation:
 
     `rejected` holds what the API server refused in this very pass (reference -> its message), so that the status says
     it. `children` are the objects that carry the service's label and are ours; `pods` are read only while something is
-    not ready; `foreign` are names we want that belong to somebody else; `profiles` holds the AcceleratorProfiles that
-    exist among those the spec names; `gateway_api` says whether the cluster knows HTTPRoutes.
+    not ready; `foreign` are names we want that belong to somebody else; `gateways` are the Envoys that were asked and
+    answered; `profiles` holds the AcceleratorProfiles that exist among those the spec names; `gateway_api` says whether
+    the cluster knows HTTPRoutes.
     """
 
     now: datetime
@@ -24,6 +26,7 @@ class Observation:
     revisions: tuple[Object, ...] = ()
     children: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
+    gateways: tuple[GatewayView, ...] = ()
     profiles: Mapping[str, Object] = field(default_factory=dict)
     foreign: frozenset[Ref] = frozenset()
     rejected: Mapping[Ref, str] = field(default_factory=dict)

@@ -46,6 +46,7 @@ class Arms:
     weights: Mapping[str, int]
     progress: Callable[[str], Progress]
     wants_none: Callable[[str], bool]  # scaled to zero
+    reached: Callable[[str], bool]  # every Envoy that was asked knows endpoints of it
 
 
 def traffic(service: InferenceService, desired: str | None, arms: Arms, now: datetime) -> Traffic:
@@ -83,7 +84,8 @@ def _takes_over(candidate: str, stable: str | None, arms: Arms) -> bool:
     if arms.wants_none(candidate):
         return how.complete
     nobody = stable is None or not arms.progress(stable).serves
-    return candidate in arms.weights and how.serves and (how.complete or nobody)
+    known = candidate in arms.weights and arms.reached(candidate)
+    return known and how.serves and (how.complete or nobody)
 
 
 def _draining(seen: RevisionStatus, in_use: set[str | None], arms: Arms, now: datetime) -> list[DrainingRevision]:
