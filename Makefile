@@ -7,12 +7,13 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NAME   ?= dev
 K      ?=
+CLUSTER ?=
 PYTEST := $(BIN)/python -m pytest
 
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help possible install check lint format types contracts unit generated e2e test build cluster cluster-down demo crds chart docs golden lock clean
+.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test without-root build cluster cluster-down demo crds chart docs accuracy golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +60,20 @@ build: possible $(STAMP) ## Build the local control plane (cached outside the tr
 e2e: build ## Tests on a real control plane (K=name for some of them)
 	$(PYTEST) e2e $(if $(K),-k "$(K)")
 
-test: check e2e ## Everything CI runs
+images: possible $(STAMP) ## Make the images by script, as OCI archives in the cache (root; no builder, no registry)
+	$(BIN)/python -m firsttoken_local images
+
+e2e-real: possible $(STAMP) ## The chart on a real node, with real tokens (Linux, root; K=name; CLUSTER=name keeps the cluster)
+	$(BIN)/python -m firsttoken_local build --real-node
+	$(BIN)/python -m firsttoken_local images
+	FIRSTTOKEN_CLUSTER=$(CLUSTER) $(PYTEST) $(if $(CLUSTER),,e2e/node) e2e/real $(if $(K),-k "$(K)")
+
+# A real node needs root. Who has not got it runs the rest, and is told.
+ROOT := $(filter 0,$(shell id -u))
+test: check e2e $(if $(ROOT),e2e-real,without-root) ## Everything CI runs
+
+without-root:
+	@echo "left out: make e2e-real, which needs root"
 
 cluster: possible $(STAMP) ## Start the local cluster for your own kubectl apply (NAME=dev; REAL_NODE=1 adds a real node, needs root)
 	$(BIN)/python -m firsttoken_local up --name "$(NAME)" --operator $(if $(REAL_NODE),--real-node)
@@ -67,8 +81,8 @@ cluster: possible $(STAMP) ## Start the local cluster for your own kubectl apply
 cluster-down: $(STAMP) ## End it and remove its state (NAME=dev)
 	$(BIN)/python -m firsttoken_local down --name "$(NAME)"
 
-demo: possible $(STAMP) ## From kubectl apply to Ready, shown live (KEEP=1 leaves the cluster up)
-	@$(BIN)/python -m firsttoken_local.demo $(if $(KEEP),--keep)
+demo: possible $(STAMP) ## From kubectl apply to Ready, shown live (KEEP=1 leaves it up; REAL_NODE=1: real tokens, needs root)
+	@$(BIN)/python -m firsttoken_local.demo $(if $(KEEP),--keep) $(if $(REAL_NODE),--real-node)
 
 crds: $(STAMP) ## Generate crds/ from the pydantic models
 	$(BIN)/python -m firsttoken_operator.generate crds
@@ -80,6 +94,10 @@ docs: chart ## Generate the generated documents
 	$(BIN)/python -m firsttoken_operator.generate validation
 	$(BIN)/python -m firsttoken_operator.generate cli
 
+accuracy: $(STAMP) ## Write docs/accuracy.md: the time model against measurements (REFIT=1 fits it anew, about 5 minutes)
+	$(if $(REFIT),$(BIN)/python -m firsttoken_accuracy fit)
+	$(BIN)/python -m firsttoken_accuracy report
+
 golden: $(STAMP) ## Rewrite the golden manifests; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(PYTEST) tests/manifests -q
 
@@ -89,6 +107,11 @@ lock: ## Lock the newest versions that pyproject.toml allows
 	  --no-emit-index-url --no-header --upgrade --quiet -o requirements/dev.lock
 	$(BIN)/uv pip compile pyproject.toml --extra operator --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --quiet --constraint requirements/dev.lock -o requirements/operator.lock
+	$(BIN)/uv pip compile requirements/router.in --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --quiet --constraint requirements/dev.lock -o requirements/router.lock
+	$(BIN)/uv pip compile requirements/runtime-cpu.in --override requirements/runtime-cpu.overrides \
+	  --excludes requirements/runtime-cpu.excludes --python-version 3.11 --python-platform x86_64-manylinux_2_36 \
+	  --only-binary :all: --generate-hashes --no-emit-index-url --no-header --quiet -o requirements/runtime-cpu.lock
 
 clean: ## Remove what was installed and generated here (not the cache outside the tree)
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m firsttoken_local down --all

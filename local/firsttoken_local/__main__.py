@@ -13,6 +13,8 @@ from firsttoken_local import cluster
 from firsttoken_local.builds import cache_folder, ensure
 from firsttoken_local.catalogue import CLUSTER_SETS, NODE_SETS, SETS
 from firsttoken_local.errors import LocalError
+from firsttoken_local.images.archive import ensure_images
+from firsttoken_local.images.catalogue import IMAGES, reference
 from firsttoken_local.layout import cluster_folder, cluster_names, load_layout
 from firsttoken_local.node.realnode import daemon_pids
 from firsttoken_local.operator import ACCELERATORS, start_operator
@@ -61,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         "sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; all but a real node's unless told"
     )
     build.add_argument("--real-node", action="store_true", help="build a real node's as well")
+    images = command("images", _images, "make images by script, as archives in the cache", named=False)
+    images.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(IMAGES)}; all unless told")
     up = command("up", _up, "start a cluster, or what is missing of it")
     up.add_argument("--nodes", type=int, default=4, help="fake GPU nodes (default: %(default)s)")
     up.add_argument("--real-node", action="store_true", help="add a node that runs pods (Linux, root)")
@@ -80,6 +84,12 @@ def _build(options: argparse.Namespace) -> int:
         raise LocalError(f"there is no build called {unknown[0]}; there are {', '.join(SETS)}")
     ensure([*(options.sets or CLUSTER_SETS), *(NODE_SETS if options.real_node else ())], Printed())
     print(f"built: {cache_folder() / 'bin'}")
+    return 0
+
+
+def _images(options: argparse.Namespace) -> int:
+    for name, archive in ensure_images(options.names or IMAGES, Printed()).items():
+        print(f"{reference(name)}\n  {archive}")
     return 0
 
 

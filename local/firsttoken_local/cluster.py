@@ -132,12 +132,14 @@ def up(
     real_node: bool = False,
     progress: Progress | None = None,
     manifests: Iterable[Path] = (),
+    definitions: bool = True,
     directory: Path | None = None,
 ) -> LocalCluster:
     """Bring a cluster up: build what is missing, start what does not run, and wait until pods can be scheduled.
 
     What runs already is used as it is. ``manifests`` (for instance accelerator profiles) are applied after the
-    definitions of Gateway API and of this repository's ``crds/``. ``directory`` replaces ``.cluster/<name>``.
+    definitions of Gateway API and of this repository's ``crds/`` (without ``definitions`` the latter are left to
+    ``helm install``). ``directory`` replaces ``.cluster/<name>``.
     ``real_node`` adds a node that runs pods, which needs Linux and root; a cluster that has one keeps it.
 
     Raises:
@@ -156,7 +158,8 @@ def up(
         layout = load_layout(folder) or Layout(folder, choose_ports(PORT_NAMES))
         layout = with_network(layout) if real_node else layout
         layout.save()
-        return _start(layout, binaries, nodes, told, manifests)
+        paths = [*([REPOSITORY / "crds"] if definitions else []), *manifests]
+        return _start(layout, binaries, nodes, told, paths)
 
 
 def _start(
@@ -218,9 +221,6 @@ def _apply_definitions(client: KubeClient, binaries: dict[str, Path], manifests:
     gateway = binaries["gateway-api"] / "crds"
     paths = [gateway / f"gateway.networking.k8s.io_{name}.yaml" for name in GATEWAY_CRDS]
     paths.append(binaries["kwok"] / "stages" / STORAGE_CLASS)
-    own = REPOSITORY / "crds"
-    if own.is_dir():
-        paths.append(own)
     apply_objects(client, read_objects([*paths, *manifests]))
 
 
@@ -260,6 +260,7 @@ def ephemeral_cluster(
     real_node: bool = False,
     progress: Progress | None = None,
     manifests: Iterable[Path] = (),
+    definitions: bool = True,
 ) -> Iterator[LocalCluster]:
     """A cluster for tests in a temporary directory: gone at the end of the block, however that comes.
 
@@ -277,6 +278,7 @@ def ephemeral_cluster(
                 real_node=real_node,
                 progress=progress,
                 manifests=manifests,
+                definitions=definitions,
             )
     finally:
         try:

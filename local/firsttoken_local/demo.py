@@ -9,7 +9,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from firsttoken_local import cluster as local
+from firsttoken_local import real_demo
 from firsttoken_local.cluster import LocalCluster
 from firsttoken_local.errors import LocalError
 from firsttoken_local.guard import release, start_guard
@@ -24,21 +25,12 @@ from firsttoken_local.layout import REPOSITORY, cluster_folder
 from firsttoken_local.operator import ACCELERATORS, start_operator
 from firsttoken_local.progress import Printed
 from firsttoken_local.signals import ending_signals_raise
-from firsttoken_local.story import Story
-from firsttoken_local.waiting import wait_for
+from firsttoken_local.story import Story, is_ready, until
 
 EXAMPLE = REPOSITORY / "examples" / "kb-assistant.yaml"
 PATIENCE_S = 120.0
 # What a release of the model team might ask for: a longer context, and less time for old streams to end.
 EDIT = {"spec": {"model": {"maxModelLength": 8192}, "rollout": {"drainTimeout": "3s"}}}
-
-
-def is_ready(service: dict[str, Any]) -> bool:
-    """Ready, judged on the spec as it is now."""
-    status = service.get("status") or {}
-    current = status.get("observedGeneration") == service.get("metadata", {}).get("generation")
-    conditions = {c["type"]: c["status"] for c in status.get("conditions") or []}
-    return current and conditions.get("Ready") == "True"
 
 
 def settled(service: dict[str, Any]) -> bool:
@@ -66,14 +58,14 @@ def play(cluster: LocalCluster, console: Console) -> None:
     _show_spec(console, manifest["spec"])
     story.restart()
     cluster.client.apply(manifest, field_manager="demo")
-    until(story, is_ready, f"{name} to be Ready")
+    until(story, is_ready, f"{name} to be Ready", PATIENCE_S)
     _transcript(console, cluster, "get", "infsvc")
 
     console.rule("[bold]A spec edit: the model team wants a longer context", align="left")
     console.print(yaml.safe_dump(EDIT, sort_keys=False).rstrip(), style="dim")
     story.restart()
     cluster.client.apply(_merged(manifest, EDIT), field_manager="demo")
-    until(story, lambda service: alone(service, story), f"{name} to be served by the new revision alone")
+    until(story, lambda service: alone(service, story), f"{name} to be served by the new revision alone", PATIENCE_S)
     _transcript(console, cluster, "get", "infrev")
     _summary(cluster, console, story.service())
 
@@ -94,11 +86,6 @@ def fitting(table: str, width: int) -> int | None:
         return None
     ends = [head.start() - 3 for head in re.finditer(r"\S+", lines[0])]  # kubectl puts three blanks between columns
     return max((end for end in ends if 0 < end <= width), default=width)
-
-
-def until(story: Story, condition: Callable[[dict[str, Any]], bool], what: str) -> None:
-    """Tell the story until ``condition`` holds."""
-    wait_for(what, lambda: condition(story.look()), timeout_s=PATIENCE_S, interval_s=0.15)
 
 
 def _merged(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +116,10 @@ def _summary(cluster: LocalCluster, console: Console, service: dict[str, Any]) -
     )
 
 
-def _introduce(console: Console) -> None:
+def _introduce(console: Console, *, real: bool) -> None:
+    if real:
+        real_demo.introduce(console)
+        return
     console.print(
         "[bold]Firsttoken demo.[/] Real: etcd, kube-apiserver, controller-manager, scheduler, Prometheus and the"
         " operator. [yellow]Fake: four nodes with 8 A100 each (KWOK). Pods become Ready there; no model runs.[/]\n"
@@ -140,15 +130,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the demo; 0 when every step came out, 130 when it was interrupted, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
+    parser.add_argument(
+        "--real-node", action="store_true", help="install the chart and serve real tokens (Linux, root)"
+    )
     parser.add_argument("--name", help="name of the cluster (default: a new one, demo-XXXXXX)")
     options = parser.parse_args(arguments)
     name = f"demo-{secrets.token_hex(3)}" if options.name is None else options.name
     console = Console(soft_wrap=False)
     started = time.monotonic()
-    _introduce(console)
+    _introduce(console, real=options.real_node)
     try:
         with ending_signals_raise(once=True):
-            code = _run(name, console, keep=options.keep)
+            code = _run(name, console, keep=options.keep, real=options.real_node)
     except KeyboardInterrupt:
         console.print("interrupted")
         return 130
@@ -156,13 +149,16 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
-def _run(name: str, console: Console, *, keep: bool) -> int:
+def _run(name: str, console: Console, *, keep: bool, real: bool) -> int:
     """The demo in a cluster of its own, which is gone afterwards however this process ends, unless it is to be kept."""
     code = 1
     try:
-        with _cluster(name, keep=keep) as cluster:
-            start_operator(cluster)
-            play(cluster, console)
+        with _cluster(name, keep=keep, real=real) as cluster:
+            if real:
+                real_demo.play(cluster, console)
+            else:
+                start_operator(cluster)
+                play(cluster, console)
             code = 0
             if keep:
                 shown = shlex.quote(str(cluster.kubeconfig))
@@ -177,7 +173,7 @@ def _run(name: str, console: Console, *, keep: bool) -> int:
 
 
 @contextlib.contextmanager
-def _cluster(name: str, *, keep: bool) -> Iterator[LocalCluster]:
+def _cluster(name: str, *, keep: bool, real: bool) -> Iterator[LocalCluster]:
     folder = cluster_folder(name)
     if folder.exists():
         raise LocalError(
@@ -186,7 +182,10 @@ def _cluster(name: str, *, keep: bool) -> Iterator[LocalCluster]:
     told, done = Printed(sys.stdout), False
     guard = start_guard(folder, folder)
     try:
-        yield local.up(name, progress=told, manifests=[ACCELERATORS])
+        if real:  # definitions and accelerators come with the chart
+            yield local.up(name, progress=told, nodes=0, real_node=True, definitions=False)
+        else:
+            yield local.up(name, progress=told, manifests=[ACCELERATORS])
         done = True
     finally:
         kept = keep and done

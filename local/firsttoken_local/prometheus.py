@@ -58,10 +58,48 @@ def render_config(layout: Layout, added_interval_s: float = 1.0) -> dict[str, An
         "scrape_timeout": interval,
         "file_sd_configs": [{"files": [str(layout.prometheus / "targets" / "*.json")], "refresh_interval": "5s"}],
     }
+    pods = [_pods_job(layout.server, tls)] if layout.network else []  # fake nodes' pods answer nobody
     return {
         "global": {"scrape_interval": "5s", "evaluation_interval": "1s"},
         "rule_files": [str(layout.prometheus / "rules" / "*.yaml")],
-        "scrape_configs": [*secure, *(job(name) for name in PLAIN_JOBS), added],
+        "scrape_configs": [*secure, *(job(name) for name in PLAIN_JOBS), *pods, added],
+    }
+
+
+def _pods_job(server: str, tls: Mapping[str, str]) -> dict[str, Any]:
+    """Every pod with the usual annotations, with the labels of the telemetry contract (docs/install.md)."""
+
+    def relabel(source: str, target: str, **more: str) -> dict[str, Any]:
+        return {"source_labels": [f"__meta_kubernetes_{source}"], "target_label": target, **more}
+
+    def annotation(name: str) -> str:
+        return f"pod_annotation_prometheus_io_{name}"
+
+    address = {
+        "source_labels": ["__meta_kubernetes_pod_ip", f"__meta_kubernetes_{annotation('port')}"],
+        "separator": ":",
+        "target_label": "__address__",
+    }
+    return {
+        "job_name": "pods",
+        "scrape_interval": "2s",
+        "kubernetes_sd_configs": [{"role": "pod", "api_server": server, "tls_config": dict(tls)}],
+        "relabel_configs": [
+            {"source_labels": [f"__meta_kubernetes_{annotation('scrape')}"], "regex": "true", "action": "keep"},
+            {"source_labels": ["__meta_kubernetes_pod_phase"], "regex": "Running", "action": "keep"},
+            address,
+            relabel(annotation("path"), "__metrics_path__", regex="(.+)"),
+            relabel("namespace", "namespace"),
+            relabel("pod_name", "pod"),
+            *(
+                relabel(f"pod_label_firsttoken_dev_{label}", target)
+                for label, target in (
+                    ("service", "firsttoken_service"),
+                    ("revision", "firsttoken_revision"),
+                    ("role", "role"),
+                )
+            ),
+        ],
     }
 
 

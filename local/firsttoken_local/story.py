@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from firsttoken_local.cluster import LocalCluster
+from firsttoken_local.waiting import wait_for
 
 GROUP = "firsttoken.dev/v1alpha1"
 CHILD_KINDS = (
@@ -22,6 +23,14 @@ CHILD_KINDS = (
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
 )
+
+
+def is_ready(service: dict[str, Any]) -> bool:
+    """Ready, judged on the spec as it is now."""
+    status = service.get("status") or {}
+    current = status.get("observedGeneration") == service.get("metadata", {}).get("generation")
+    conditions = {c["type"]: c["status"] for c in status.get("conditions") or []}
+    return current and conditions.get("Ready") == "True"
 
 
 class Story:
@@ -109,3 +118,12 @@ class Story:
                 labels = obj["metadata"].get("labels") or {}
                 if labels.get("firsttoken.dev/service") == self._name:
                     yield (kind, obj["metadata"]["name"]), labels.get("firsttoken.dev/revision")
+
+
+def until(story: Story, condition: Callable[[dict[str, Any]], bool], what: str, patience_s: float) -> None:
+    """Tell the story until ``condition`` holds.
+
+    Raises:
+        LocalError: it did not within ``patience_s`` seconds.
+    """
+    wait_for(what, lambda: condition(story.look()), timeout_s=patience_s, interval_s=0.15)

@@ -250,8 +250,12 @@ def _roles() -> list[Object]:
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
     ]
     dns = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": "firsttoken-dns"}, "rules": reads}
+    watched = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    scraper = {**dns, "metadata": {"name": "firsttoken-scraper"}, "rules": [watched]}
     return [
         dns,
+        scraper,
+        binding("firsttoken-scraper", "firsttoken-scraper", "prometheus"),
         binding("firsttoken-dns", "firsttoken-dns", "coredns"),
         binding("firsttoken-proxy", "system:node-proxier", "system:kube-proxy"),
         binding("firsttoken-kubelet-client", "system:kubelet-api-admin", "kubelet-client"),

@@ -71,7 +71,7 @@ def check_machine(progress: Progress) -> None:
     missing = missing_packages()
     if missing and shutil.which("apt-get"):
         progress.line(f"real node: installing {' '.join(missing)}")
-        _install(missing)
+        install_packages(missing)
         missing = missing_packages()
     if missing:
         raise LocalError(f"a real node needs packages that are missing; install (Debian's names): {' '.join(missing)}")
@@ -79,7 +79,12 @@ def check_machine(progress: Progress) -> None:
         raise LocalError("a real node needs cgroups at /sys/fs/cgroup, and there are none")
 
 
-def _install(packages: list[str]) -> None:
+def install_packages(packages: list[str]) -> None:
+    """Install packages of Debian by apt.
+
+    Raises:
+        LocalError: apt-get failed.
+    """
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
     for arguments in (install, ["apt-get", "update", "-q"], install):
