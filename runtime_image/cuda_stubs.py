@@ -3,7 +3,8 @@
     python cuda_stubs.py --packages=/opt/firsttoken --into=/opt/firsttoken/cuda_stubs
 
 The package index has torch for Linux on x86-64 with CUDA only. On a CPU nothing of CUDA is ever called, but the loader
-wants each library and each symbol before it hands out the first. Every function here answers "no device" (100).
+wants each library and each symbol before it hands out the first. Every function here answers 100 ("no device"); those
+that return the text of an error answer one.
 Needs gcc, nm and readelf.
 """
 
@@ -19,7 +20,8 @@ from pathlib import Path
 NO_DEVICE = 100  # cudaErrorNoDevice
 _OURS = re.compile(r"lib(cu|nccl|nv)[A-Za-z_]*\.so\.\d+")
 _NAMES = re.compile(r"^_*(cu|nccl|nv)[A-Za-z0-9_]*$")
-_TEXTS = re.compile(r"(ErrorString|ErrorName|StatusString|StatusName|Get(Last)?ErrorString)")
+# They return a text. Others of such names return an error, and the text by an argument.
+_TEXTS = re.compile(r"(?!cu[A-Z]|cupti|cudnnGetLast)\w+(Error|Status)(String|Name)|ncclGetLastError")
 
 
 def output(*argv: str) -> str:
@@ -54,7 +56,7 @@ def source(names: set[str]) -> str:
     """C of the functions."""
     lines = []
     for name in sorted(names):
-        text = _TEXTS.search(name)
+        text = _TEXTS.fullmatch(name)
         kind, value = ("const char *", '"CUDA is not here"') if text else ("int ", str(NO_DEVICE))
         lines.append(f"{kind}{name}(void) {{ return {value}; }}")
     return "\n".join(lines) + "\n"

@@ -41,8 +41,6 @@ class Applied:
     drift: tuple[str, ...] = ()
     conflict: str = ""  # what a manager without force would have been told
     refused: str = ""
-    generation: int = 0
-    resource_version: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,10 +164,10 @@ class Player:
         conflict = self._conflict(wanted)
         try:
             drift = tuple(differences(bare(live), bare(self._patch(wanted, dryRun="All", force="true"))))
-            stored = self._patch(wanted, force="true")["metadata"]
+            self._patch(wanted, force="true")
         except ApiError as error:
             return Applied(conflict=conflict, refused=error.message)
-        return Applied(drift, conflict, "", stored.get("generation", 0), stored["resourceVersion"])
+        return Applied(drift, conflict)
 
     def _conflict(self, wanted: Object) -> str:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from e2e.node.support import Namespace, Traces, traces
@@ -12,16 +11,6 @@ from e2e.support import unique
 from firsttoken_local.cluster import LocalCluster, ephemeral_cluster
 from firsttoken_local.node.realnode import RealNode
 from firsttoken_local.progress import Printed
-
-HERE = Path(__file__).parent
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave these tests out of a run that did not name them."""
-    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
-    if any(one.is_relative_to(HERE) for one in named):
-        return None
-    return True if collection_path.is_relative_to(HERE) else None
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any
 
 import pytest
 from e2e.real.support import Installed
@@ -14,16 +12,6 @@ from e2e.real.support import Installed
 from firsttoken_local.cluster import LocalCluster, ephemeral_cluster, up
 from firsttoken_local.installation import import_images, install
 from firsttoken_local.progress import Printed
-
-HERE = Path(__file__).parent
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave these tests out of a run that did not name them."""
-    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
-    if any(one.is_relative_to(HERE) for one in named):
-        return None
-    return True if collection_path.is_relative_to(HERE) else None
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +47,3 @@ def served(installed: Installed) -> Installed:
     installed.apply_example()
     installed.wait_ready()
     return installed
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:  # noqa: ARG001 - pytest's hook
-    """Remember on the test whether it failed, also in a fixture, for what is printed afterwards."""
-    report = yield
-    if report.failed:
-        item.failed = True  # type: ignore[attr-defined]
-    return report

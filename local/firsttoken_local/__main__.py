@@ -14,8 +14,9 @@ from firsttoken_local.builds import cache_folder, ensure
 from firsttoken_local.catalogue import CLUSTER_SETS, NODE_SETS, SETS
 from firsttoken_local.errors import LocalError
 from firsttoken_local.images.archive import ensure_images
-from firsttoken_local.images.catalogue import IMAGES, reference
+from firsttoken_local.images.catalogue import IMAGES
 from firsttoken_local.layout import cluster_folder, cluster_names, load_layout
+from firsttoken_local.node.images import described
 from firsttoken_local.node.realnode import daemon_pids
 from firsttoken_local.operator import ACCELERATORS, start_operator
 from firsttoken_local.operator import NAME as OPERATOR
@@ -88,8 +89,8 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _images(options: argparse.Namespace) -> int:
-    for name, archive in ensure_images(options.names or IMAGES, Printed()).items():
-        print(f"{reference(name)}\n  {archive}")
+    for archive in ensure_images(options.names or IMAGES, Printed()).values():
+        print(f"{', '.join(described(archive))}\n  {archive}")
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from firsttoken_local import audit, schemas
 from firsttoken_local.apply import apply_objects, read_objects
 from firsttoken_local.builds import ensure, locked
 from firsttoken_local.catalogue import NODE_SETS
+from firsttoken_local.commands import finished
 from firsttoken_local.controlplane import (
     NAMES,
     OPERATOR_USER,
@@ -94,9 +94,7 @@ class LocalCluster:
         """
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
         command = [str(self.kubectl_path), *arguments]
-        done = subprocess.run(
-            command, env=environment, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s
-        )
+        done = finished(command, env=environment, stdin=stdin, timeout_s=timeout_s)
         if done.returncode:
             raise LocalError(f"kubectl {' '.join(arguments)} failed", (done.stdout + done.stderr).strip())
         return done.stdout

@@ -25,18 +25,12 @@ from firsttoken_local.layout import REPOSITORY, cluster_folder
 from firsttoken_local.operator import ACCELERATORS, start_operator
 from firsttoken_local.progress import Printed
 from firsttoken_local.signals import ending_signals_raise
-from firsttoken_local.story import Story, is_ready, until
+from firsttoken_local.story import Story, is_ready, settled, until
 
 EXAMPLE = REPOSITORY / "examples" / "kb-assistant.yaml"
 PATIENCE_S = 120.0
 # What a release of the model team might ask for: a longer context, and less time for old streams to end.
 EDIT = {"spec": {"model": {"maxModelLength": 8192}, "rollout": {"drainTimeout": "3s"}}}
-
-
-def settled(service: dict[str, Any]) -> bool:
-    """Ready, and no older revision is left to drain."""
-    revision = (service.get("status") or {}).get("revision") or {}
-    return is_ready(service) and revision.get("desired") == revision.get("stable") and not revision.get("draining")
 
 
 def alone(service: dict[str, Any], story: Story) -> bool:

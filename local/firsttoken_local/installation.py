@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 from firsttoken_local.builds import ensure
 from firsttoken_local.cluster import LocalCluster
+from firsttoken_local.commands import finished
 from firsttoken_local.errors import LocalError
 from firsttoken_local.images.archive import ensure_images
 from firsttoken_local.images.catalogue import IMAGES, reference
@@ -76,9 +76,7 @@ def helm(cluster: LocalCluster, *arguments: str, stdin: str | None = None) -> st
     binary = ensure(["helm"], Silent())["helm"] / "helm"
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     argv = [str(binary), *arguments]
-    done = subprocess.run(
-        argv, env=environment, input=stdin, capture_output=True, text=True, check=False, timeout=300.0
-    )
+    done = finished(argv, env=environment, stdin=stdin, timeout_s=300.0)
     if done.returncode:
         pods = cluster.kubectl("get", "pods", "--all-namespaces", "-o", "wide")
         raise LocalError(f"helm {arguments[0]} failed", f"{(done.stdout + done.stderr).strip()}\n{pods}")

@@ -45,7 +45,7 @@ def play(cluster: LocalCluster, console: Console) -> None:
     story = Story(cluster, console, name)
     cluster.kubectl("apply", "-f", str(EXAMPLE))
     until(story, is_ready, f"{name} to be Ready", PATIENCE_S)
-    console.print(cluster.kubectl("get", "pods", "-o", "wide").rstrip(), highlight=False, markup=False)
+    console.print(cluster.kubectl("get", "pods").rstrip(), highlight=False, markup=False)
     console.rule("[bold]POST /v1/chat/completions", align="left")
     _chat(cluster, console, name, manifest["spec"]["model"]["name"])
     _metrics(cluster, console, name)

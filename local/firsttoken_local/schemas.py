@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from firsttoken_local.commands import finished
 from firsttoken_local.errors import LocalError
 from firsttoken_local.kube import KubeClient, Object
 from firsttoken_local.schema_conversion import Schema, standalone
@@ -70,7 +70,7 @@ def kubeconform(binary: Path, schemas: Path, manifests: Iterable[Path] | str) ->
     text = manifests if isinstance(manifests, str) else None
     if not isinstance(manifests, str):
         command += [str(path) for path in manifests]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
+    done = finished(command, stdin=text, timeout_s=300.0)
     try:
         answer = json.loads(done.stdout)
     except ValueError as error:

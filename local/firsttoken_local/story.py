@@ -33,6 +33,12 @@ def is_ready(service: dict[str, Any]) -> bool:
     return current and conditions.get("Ready") == "True"
 
 
+def settled(service: dict[str, Any]) -> bool:
+    """Ready, and no older revision is left to drain."""
+    revision = (service.get("status") or {}).get("revision") or {}
+    return is_ready(service) and revision.get("desired") == revision.get("stable") and not revision.get("draining")
+
+
 class Story:
     """One service, watched: each line says when, what, and in the operator's own words why."""
 

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from firsttoken.manifests.names import ENGINE_PORT, NIXL_PORT
+from firsttoken.manifests.names import ENGINE_PORT, NIXL_PORT, ROUTER_METRICS_PORT, ROUTER_PORT
 from firsttoken.manifests.pods import NON_ROOT_ID
 
 REPOSITORY = Path(__file__).parents[2]
 OPERATOR = REPOSITORY / "operator" / "Dockerfile"
 RUNTIME = REPOSITORY / "runtime_image" / "Dockerfile"
-BOTH = pytest.mark.parametrize("path", [OPERATOR, RUNTIME], ids=["operator", "runtime"])
+RUNTIME_CPU = REPOSITORY / "runtime_image" / "cpu.Dockerfile"
+ROUTER = REPOSITORY / "router_image" / "Dockerfile"
+DOCKERFILES = {"operator": OPERATOR, "runtime": RUNTIME, "runtime-cpu": RUNTIME_CPU, "router": ROUTER}
+EACH = pytest.mark.parametrize("path", DOCKERFILES.values(), ids=DOCKERFILES)
 
 Instruction = tuple[str, str]
 
@@ -40,7 +43,7 @@ def arguments(path: Path) -> dict[str, str | None]:
     return {name: value or None for name, _, value in (text.partition("=") for text in texts(path, "ARG"))}
 
 
-@BOTH
+@EACH
 def test_bases_are_pinned_by_a_digest_that_has_to_be_given(path: Path) -> None:
     bases = texts(path, "FROM")
     for base in bases:
@@ -50,7 +53,7 @@ def test_bases_are_pinned_by_a_digest_that_has_to_be_given(path: Path) -> None:
     assert len({base.removesuffix(" AS build") for base in bases}) == 1
 
 
-@BOTH
+@EACH
 def test_everything_in_the_last_stage_is_as_kubernetes_restricts_it(path: Path) -> None:
     stage = last_stage(path)
     names = [name for name, _ in stage]
@@ -61,7 +64,7 @@ def test_everything_in_the_last_stage_is_as_kubernetes_restricts_it(path: Path) 
     assert not {"ADD", "HEALTHCHECK", "VOLUME", "MAINTAINER", "CMD"} & set(names)
 
 
-@BOTH
+@EACH
 def test_labels_are_complete_and_versions_the_package_s(path: Path) -> None:
     (label,) = texts(path, "LABEL")
     keys = set(re.findall(r"org\.opencontainers\.image\.(\w+)=", label))
@@ -70,7 +73,7 @@ def test_labels_are_complete_and_versions_the_package_s(path: Path) -> None:
     assert arguments(path)["VERSION"] == version
 
 
-@BOTH
+@EACH
 def test_what_is_copied_exists_and_reaches_the_builder(path: Path) -> None:
     rules = (REPOSITORY / ".dockerignore").read_text().splitlines()
     allowed = [rule[1:] for rule in rules if rule.startswith("!")]
@@ -101,7 +104,8 @@ def test_no_build_tools_in_the_operator_s_last_stage() -> None:
 
 def test_ports_are_the_ones_the_parts_listen_on() -> None:
     assert texts(OPERATOR, "EXPOSE") == ["8080 9090"]
-    assert texts(RUNTIME, "EXPOSE") == [f"{ENGINE_PORT} {NIXL_PORT}"]
+    assert texts(RUNTIME, "EXPOSE") == texts(RUNTIME_CPU, "EXPOSE") == [f"{ENGINE_PORT} {NIXL_PORT}"]
+    assert texts(ROUTER, "EXPOSE") == [f"{ROUTER_PORT} {ROUTER_METRICS_PORT}"]
 
 
 def locked(name: str) -> dict[str, str]:

@@ -126,6 +126,53 @@ def test_the_check_is_content_with_a_full_cache(monkeypatch: pytest.MonkeyPatch,
     assert (tmp_path / "new").is_dir()
 
 
+def test_a_real_node_is_possible_with_apt_or_with_everything_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check, "check_rights", lambda: None)
+    monkeypatch.setattr(check, "missing_packages", lambda: ["runc"])
+    monkeypatch.setattr(check.shutil, "which", lambda name, **_: name if name == "apt-get" else None)
+    assert check.main(["--real-node"]) == 0
+    monkeypatch.setattr(check.shutil, "which", lambda *_, **__: None)
+    assert check.main(["--real-node"]) == 1
+    assert "runc mmdebstrap, and there is no apt" in capsys.readouterr().err
+
+
+STAND_IN = """#!/bin/sh
+case "$*" in
+  *--real-node*) [ -z "$REASON" ] || { echo "error: $REASON" >&2; exit 1; } ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("reason", ["", "a real node needs root"])
+def test_make_test_says_what_it_leaves_out_and_why(tmp_path: Path, reason: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    # As they are: check and e2e are done, and e2e-real is the stand-in for make.
+    argv = ["make", "-s", f"PYTHON={python}", "MAKE=echo ran:", "-o", "check", "-o", "e2e", "test"]
+    environment = {**os.environ, "REASON": reason}
+    done = subprocess.run(argv, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    said = f"left out: make e2e-real ({reason})\n" if reason else "ran: e2e-real\n"
+    assert (done.stdout, done.stderr) == (said, "")
+
+
+def test_tests_on_a_real_node_run_only_when_they_are_named() -> None:
+    from e2e.conftest import pytest_ignore_collect as ignored
+
+    class Config:
+        def __init__(self, *args: str) -> None:
+            self.args = args
+
+    node, real = REPOSITORY / "e2e/node/test_node.py", REPOSITORY / "e2e/real/test_real.py"
+    for everything in (Config("e2e"), Config(str(REPOSITORY / "e2e" / "test_ready.py"))):
+        assert [ignored(path, everything) for path in (node, real, node.parent)] == [True] * 3  # type: ignore[arg-type]
+        assert ignored(REPOSITORY / "e2e" / "test_ready.py", everything) is None  # type: ignore[arg-type]
+    named = Config("e2e/real/test_real.py::test_deletion_leaves_nothing")
+    assert [ignored(path, named) for path in (node, real)] == [True, None]  # type: ignore[arg-type]
+
+
 def test_the_operators_binding_is_not_the_charts() -> None:
     applied: list[dict[str, Any]] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -195,15 +196,38 @@ def test_nothing_is_deleted_below_a_mount(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_missing_packages_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(requirements, "check_rights", lambda: None)
     monkeypatch.setattr(requirements, "missing_packages", lambda: ["runc", "nftables"])
     monkeypatch.setattr(requirements.shutil, "which", lambda *_, **__: None)
     with pytest.raises(LocalError, match=r"runc nftables$") as fault:
         requirements.check_machine(Silent())
     assert "\n" not in fault.value.message
+
+
+def test_what_a_real_node_may_not_do_here_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[list[str]] = []
+
+    def finished(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        tried.append(argv)
+        return subprocess.CompletedProcess(argv, status, "", "unshare: unshare failed: Operation not permitted\n")
+
+    status = 0
+    monkeypatch.setattr(requirements, "finished", finished)
+    monkeypatch.setattr(requirements.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(requirements.sys, "platform", "linux")
+    requirements.check_rights()
+    assert {"--mount", "--pid", "--net", "--fork"} < set(tried[0])
+    status = 1
+    with pytest.raises(LocalError, match=r"namespaces and mounts.*Operation not permitted$") as fault:
+        requirements.check_machine(Silent())
+    assert "\n" not in fault.value.message
     monkeypatch.setattr(requirements.os, "geteuid", lambda: 1000)
     with pytest.raises(LocalError, match="needs root"):
-        requirements.check_machine(Silent())
+        requirements.check_rights()
+    monkeypatch.setattr(requirements.sys, "platform", "darwin")
+    monkeypatch.setattr(requirements.os, "geteuid", lambda: 0)  # root there is told about Linux
+    with pytest.raises(LocalError, match="needs Linux"):
+        requirements.check_rights()
 
 
 def test_both_versions_of_cgroups_are_found(tmp_path: Path) -> None:

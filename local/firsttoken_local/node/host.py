@@ -6,10 +6,10 @@ by the link are redirected. Nothing of it is reachable from other machines.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from firsttoken_local.commands import finished
 from firsttoken_local.errors import LocalError
 from firsttoken_local.node.network import LINK, NodeNetwork
 from firsttoken_local.node.requirements import command
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str], *, stdin: str | None = None, check: bool = Tru
         LocalError: it is missing, or it failed and ``check`` is set.
     """
     argv = [command(arguments[0]), *arguments[1:]]
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False, timeout=60.0)
+    done = finished(argv, stdin=stdin, timeout_s=60.0)
     if done.returncode and check:
         raise LocalError(f"{' '.join(arguments)} failed", (done.stderr + done.stdout).strip())
     return done.stdout

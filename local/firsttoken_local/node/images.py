@@ -121,6 +121,21 @@ def _write_archive(file: IO[bytes], reference: str, layers: Iterable[Layer], con
     file.write(bytes(2 * _BLOCK))
 
 
+def digest_of(layer: Layer) -> str:
+    """Return a hash of what a layer will hold: names, modes, links and content, but not times.
+
+    Raises:
+        LocalError: a source is missing.
+        OSError: one can't be read.
+    """
+    digest = hashlib.sha256()
+    for info, source in _members(layer):
+        content = source.read_bytes() if isinstance(source, Path) else source or b""
+        facts = [info.name, info.type.decode(), info.mode, info.linkname, hashlib.sha256(content).hexdigest()]
+        digest.update(_json(facts))
+    return digest.hexdigest()
+
+
 class _Hashed(io.RawIOBase):
     """Passes bytes on and keeps their digest and number."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttoken_local.builds import locked
+from firsttoken_local.commands import finished
 from firsttoken_local.controlplane import POD_CIDR, SERVICE_CIDR
 from firsttoken_local.errors import LocalError, log_tails
 from firsttoken_local.fakenodes import await_nodes
@@ -198,7 +199,7 @@ class RealNode:
     def _ctr(self, *arguments: str, check: bool = True, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         argv = [str(self._binaries["containerd"] / "ctr"), "--address", str(self.paths.socket)]
         argv += ["--namespace", IMAGES_NAMESPACE, *arguments]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=timeout_s)
+        done = finished(argv, timeout_s=timeout_s)
         if done.returncode and check:
             raise LocalError(f"ctr {' '.join(arguments[:2])} failed", (done.stderr or done.stdout).strip()[-2000:])
         return done

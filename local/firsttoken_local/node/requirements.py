@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from firsttoken_local.commands import finished
 from firsttoken_local.errors import LocalError
 from firsttoken_local.progress import Progress
 
@@ -58,8 +58,8 @@ def missing_packages() -> list[str]:
     return [package for name, package in PACKAGES.items() if not there(name)]
 
 
-def check_machine(progress: Progress) -> None:
-    """Make sure that a real node can run here; where apt is at hand, install what is missing.
+def check_rights() -> None:
+    """See whether this process may do what a real node does to the machine; nothing is changed.
 
     Raises:
         LocalError: one line on what to change.
@@ -68,27 +68,45 @@ def check_machine(progress: Progress) -> None:
         raise LocalError("a real node needs Linux; leave it out, or use a virtual machine with Linux")
     if os.geteuid() != 0:
         raise LocalError("a real node needs root (namespaces, mounts, cgroups): run it with sudo, or leave it out")
+    if not Path("/sys/fs/cgroup").is_dir():
+        raise LocalError("a real node needs cgroups at /sys/fs/cgroup, and there are none")
+    # Root of a container may lack these rights. Where the commands are missing, the packages are what is to be said.
+    if all(shutil.which(name, path=search_path()) for name in ("unshare", "mount")):
+        namespaces = [command("unshare"), "--mount", "--pid", "--net", "--fork"]
+        tried = finished([*namespaces, command("mount"), "-t", "tmpfs", "none", "/mnt"], timeout_s=60.0)
+        if tried.returncode:
+            raise LocalError(
+                "a real node needs to make namespaces and mounts, which root may not do here (a container without"
+                f" privileges?): {(tried.stderr.strip() or 'no reason given').splitlines()[-1]}"
+            )
+
+
+def check_machine(progress: Progress) -> None:
+    """Make sure that a real node can run here; where apt is at hand, install what is missing.
+
+    Raises:
+        LocalError: one line on what to change.
+    """
+    check_rights()
     missing = missing_packages()
     if missing and shutil.which("apt-get"):
-        progress.line(f"real node: installing {' '.join(missing)}")
-        install_packages(missing)
+        install_packages(missing, progress, "real node")
         missing = missing_packages()
     if missing:
         raise LocalError(f"a real node needs packages that are missing; install (Debian's names): {' '.join(missing)}")
-    if not Path("/sys/fs/cgroup").is_dir():
-        raise LocalError("a real node needs cgroups at /sys/fs/cgroup, and there are none")
 
 
-def install_packages(packages: list[str]) -> None:
-    """Install packages of Debian by apt.
+def install_packages(packages: list[str], progress: Progress, who: str) -> None:
+    """Install packages of Debian by apt, and say so first: it changes the machine. ``who`` needs them.
 
     Raises:
         LocalError: apt-get failed.
     """
+    progress.line(f"{who}: installing {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
     for arguments in (install, ["apt-get", "update", "-q"], install):
-        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+        done = finished(arguments, env=environment, timeout_s=1800.0)
         if done.returncode == 0 and arguments is install:
             return
     raise LocalError(f"apt-get could not install {' '.join(packages)}", (done.stdout + done.stderr).strip()[-2000:])
