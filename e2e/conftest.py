@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,16 @@ from firsttoken_local.cluster import LocalCluster, ephemeral_cluster
 from firsttoken_local.operator import ACCELERATORS, NAME, start_operator
 from firsttoken_local.progress import Printed
 from firsttoken_local.waiting import wait_for
+
+# They need root, so they run when they are named.
+BY_NAME = tuple(Path(__file__).parent / name for name in ("node", "real"))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the tests on a real node out of a run that did not name them."""
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    unnamed = [folder for folder in BY_NAME if not any(one.is_relative_to(folder) for one in named)]
+    return True if any(collection_path.is_relative_to(folder) for folder in unnamed) else None
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +59,7 @@ def space(operator: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Sp
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:  # noqa: ARG001 - pytest's hook
-    """Remember on the test whether it failed, for the fixtures' clean-up."""
+    """Remember on the test whether it failed, also in a fixture, for the fixtures' clean-up."""
     report = yield
     if report.failed:
         item.failed = True  # type: ignore[attr-defined]

@@ -49,6 +49,7 @@ def inference_service(name: str, **spec: Any) -> Object:
     base = {
         "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct"},
         "accelerator": {"type": "nvidia-a100-40gb", "maxCount": 2},
+        "engine": {"pins": {"tensorParallel": 1}},
         "rollout": {"drainTimeout": "1s"},
     }
     return {"apiVersion": GROUP, "kind": "InferenceService", "metadata": {"name": name}, "spec": merged(base, spec)}

@@ -78,9 +78,10 @@ class Release:
         (container,) = self.deployment()["spec"]["template"]["spec"]["containers"]
         ports = choose_ports(["metrics", "liveness"])
         mine = [a for a in container["args"] if "-port=" not in a]
-        mine += ["--no-ask-gateways", "--bind=127.0.0.1", f"--kubeconfig={self.credentials()}"]
+        mine += ["--no-ask-envoys", "--bind=127.0.0.1", f"--kubeconfig={self.credentials()}"]
         mine += [f"--{name}-port={port}" for name, port in ports.items()]
-        self.cluster.processes.start(self.process, [sys.executable, "-m", "firsttoken_operator", *mine])
+        offline = {"HF_HUB_OFFLINE": "1"}
+        self.cluster.processes.start(self.process, [sys.executable, "-m", "firsttoken_operator", *mine], offline)
         await_http(self.cluster.processes, self.process, ports["liveness"], "/healthz")
         return self.cluster.processes.log(self.process)
 

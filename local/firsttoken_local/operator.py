@@ -40,10 +40,12 @@ def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str) -> Oper
         *("--bind", "127.0.0.1"),
         *("--metrics-port", str(ports["metrics"])),
         *("--liveness-port", str(ports["liveness"])),
-        "--no-ask-gateways",  # from here there is no way to pods; fake ones have none at all
+        *(["--no-ask-envoys"] if cluster.node is None else []),  # pods of fake nodes answer nobody
         *flags,
     ]
-    cluster.processes.start(name, [sys.executable, "-m", "firsttoken_operator", *arguments])
+    # Nothing outside this machine is asked; a model that the catalogue lacks is described in the spec.
+    environment = {"HF_HUB_OFFLINE": "1"}
+    cluster.processes.start(name, [sys.executable, "-m", "firsttoken_operator", *arguments], environment)
     await_http(cluster.processes, name, ports["liveness"], "/healthz")
     if cluster.prometheus is not None:
         cluster.prometheus.add_target(name, f"127.0.0.1:{ports['metrics']}")

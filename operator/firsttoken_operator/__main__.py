@@ -42,7 +42,7 @@ async def _run(args: argparse.Namespace) -> int:
     kubeconfig = args.kubeconfig or os.environ.get("KUBECONFIG")
     state = State(
         images=images,
-        ask_gateways=args.ask_gateways,
+        ask_envoys=args.ask_envoys,
         kubeconfig=kubeconfig,
         namespaces=args.namespace,
         workers=args.workers,
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--router-image", default=images.router, help="vllm-router (default: %(default)s)")
     add("--envoy-image", default=images.envoy, help="Envoy (default: %(default)s)")
     switch = argparse.BooleanOptionalAction
-    add("--ask-gateways", action=switch, default=True, help="let each Envoy confirm its routes; needs a way to pods")
+    add("--ask-envoys", action=switch, default=True, help="let each Envoy confirm its routes; needs a way to pods")
     add("--leader-elect", action=switch, default=False, help="work only while holding a Lease")
     add("--leader-election-id", default="firsttoken-operator", help="name of the Lease (default: %(default)s)")
     add("--leader-election-namespace", help="its namespace; default: the pod's, or default")

@@ -5,52 +5,70 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import ValidationError
+
+from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.manifests.images import Images
-from firsttoken.manifests.names import ROLE_LABEL, SERVICE_LABEL
+from firsttoken.manifests.names import GATEWAY_ROLE, ROLE_LABEL, SERVICE_LABEL, selector
 from firsttoken.reconcile import Observation
-from firsttoken.reconcile.gateways import worth_asking
+from firsttoken.reconcile.envoy_views import Envoys
 from firsttoken.reconcile.objects import Ref, is_owned, label, progress, ref
+from firsttoken.reconcile.records import fault
+from firsttoken.reconcile.revisions import kept_config
 from firsttoken_operator.cluster import Cluster, ClusterError
-from firsttoken_operator.envoys import ask_envoys
+from firsttoken_operator.envoys import EnvoyAsker, Key
+from firsttoken_operator.hub import Hub, HubError, wants_hub
 from firsttoken_operator.kinds import CHILDREN, HTTP_ROUTE, POD, PROFILE, REVISION, SERVICE, Kind, kind_of
 
-Key = tuple[str, str]  # namespace, name
+__all__ = ["Key", "ask_envoys", "gather", "look_up_unseen"]
 
 
-async def gather(cluster: Cluster, key: Key, images: Images, *, ask_gateways: bool) -> Observation | None:
-    """The observation of one service, None if it is gone. Raises ClusterError, OSError or TimeoutError.
-
-    `ask_gateways` says that pods can be reached from here.
-    """
+async def gather(cluster: Cluster, key: Key, images: Images, hub: Hub | None = None) -> Observation | None:
+    """The observation of one service, None if it is gone. Raises ClusterError, OSError or TimeoutError."""
     namespace, name = key
     service = await cluster.get(SERVICE, name, namespace)
     if service is None:
         return None
-    selector = f"{SERVICE_LABEL}={name}"
+    labels = f"{SERVICE_LABEL}={name}"
     listed = await asyncio.gather(
-        cluster.list(REVISION, namespace, selector),
-        *(_children(cluster, kind, namespace, selector) for kind in CHILDREN),
+        cluster.list(REVISION, namespace, labels),
+        *(_children(cluster, kind, namespace, labels) for kind in CHILDREN),
     )
     children = [obj for items in listed[1:] for obj in items or ()]
-    asks = ask_gateways and worth_asking(service)
-    pods = await _pods(cluster, namespace, selector, children, also_ready=asks)
+    config = await _model_config(hub, service, listed[0] or ())
     return Observation(
         now=datetime.now(UTC),
         service=service,
         revisions=tuple(listed[0] or ()),
         children=tuple(children),
-        pods=tuple(pods),
-        gateways=await ask_envoys(pods) if asks else (),
+        pods=tuple(await _pods(cluster, namespace, labels, children)),
         profiles=await _profiles(cluster, service),
         gateway_api=listed[1 + CHILDREN.index(HTTP_ROUTE)] is not None,
+        model_config=None if isinstance(config, HubError) else config,
+        model_fault=str(config) if isinstance(config, HubError) else "",
         images=images,
     )
 
 
-async def _children(cluster: Cluster, kind: Kind, namespace: str, selector: str) -> list[dict[str, Any]] | None:
+async def _model_config(
+    hub: Hub | None, service: dict[str, Any], revisions: Iterable[dict[str, Any]]
+) -> dict[str, Any] | HubError | None:
+    """What the hub says of a model that nobody knows, unless a record holds what was used before."""
+    try:
+        model = ModelSpec.model_validate((service.get("spec") or {}).get("model"))
+    except ValidationError:
+        return None  # decide says so
+    if hub is None or not wants_hub(model):
+        return None
+    name, uid = service["metadata"]["name"], service["metadata"]["uid"]
+    sound = [r for r in revisions if is_owned(r, uid) and fault(r, name) is None]
+    return None if kept_config(sound, model) is not None else await hub.config(model)
+
+
+async def _children(cluster: Cluster, kind: Kind, namespace: str, labels: str) -> list[dict[str, Any]] | None:
     """Children of one kind; None if the cluster doesn't know it, or it is the optional one and forbidden."""
     try:
-        return await cluster.list(kind, namespace, selector)
+        return await cluster.list(kind, namespace, labels)
     except ClusterError as error:
         if kind == HTTP_ROUTE and error.status == 403:
             return None
@@ -58,13 +76,19 @@ async def _children(cluster: Cluster, kind: Kind, namespace: str, selector: str)
 
 
 async def _pods(
-    cluster: Cluster, namespace: str, selector: str, children: Iterable[dict[str, Any]], *, also_ready: bool
+    cluster: Cluster, namespace: str, labels: str, children: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Pods are read only while some Deployment of engines is not complete: they tell why. `also_ready`: in any case."""
+    """Pods are read only while some Deployment of the service is not complete: they tell why."""
     engines = [o for o in children if o["kind"] == "Deployment" and label(o, ROLE_LABEL) is not None]
-    if not also_ready and all(progress(d).complete for d in engines):
+    if all(progress(d).complete for d in engines):
         return []
-    return await cluster.list(POD, namespace, selector) or []
+    return await cluster.list(POD, namespace, labels) or []
+
+
+async def ask_envoys(cluster: Cluster, key: Key, asker: EnvoyAsker) -> Envoys:
+    """What the service's Envoys say. Raises like `gather`, but never for an Envoy's sake."""
+    labels = ",".join(f"{name}={value}" for name, value in selector(key[1], GATEWAY_ROLE).items())
+    return await asker.ask(key, await cluster.list(POD, key[0], labels) or [])
 
 
 async def _profiles(cluster: Cluster, service: dict[str, Any]) -> dict[str, dict[str, Any]]:

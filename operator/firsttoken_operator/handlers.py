@@ -17,6 +17,7 @@ from firsttoken.manifests.names import SERVICE_LABEL
 from firsttoken_operator import metrics
 from firsttoken_operator.cluster import Cluster, ClusterError, connect
 from firsttoken_operator.gather import Key
+from firsttoken_operator.hub import Hub
 from firsttoken_operator.kinds import CHILDREN, PROFILE, REVISION, SERVICE
 from firsttoken_operator.reconciler import Reconciler
 from firsttoken_operator.workqueue import Workqueue
@@ -32,7 +33,7 @@ class State:
     """What the handlers of one operator process share."""
 
     images: Images
-    ask_gateways: bool
+    ask_envoys: bool
     kubeconfig: str | None = None
     namespaces: list[str] = field(default_factory=list)  # none: all
     workers: int = 8
@@ -67,7 +68,7 @@ def _startup(state: State) -> Any:
         cluster = await state.exits.enter_async_context(connect(state.kubeconfig))
         metrics.QUEUE_LENGTH.set_function(lambda: len(state.queue))
         metrics.SERVICES.set_function(lambda: len(state.profiles_of))
-        reconciler = Reconciler(cluster, state.queue, state.images, ask_gateways=state.ask_gateways)
+        reconciler = Reconciler(cluster, state.queue, state.images, ask_envoys=state.ask_envoys, hub=Hub())
         state.tasks += [asyncio.create_task(state.queue.work(reconciler.handle)) for _ in range(state.workers)]
         state.tasks.append(asyncio.create_task(_sweep(state, cluster)))
 

@@ -7,11 +7,18 @@ from firsttoken.reconcile import Decision
 RECONCILES = Counter("firsttoken_operator_reconciles_total", "Reconciles by result.", ["result"])
 RECONCILE_SECONDS = Histogram("firsttoken_operator_reconcile_seconds", "Duration of a reconcile, seconds.")
 WRITES = Counter("firsttoken_operator_writes_total", "Writes to the API server by what was written.", ["what"])
+ENVOY_ASKS = Counter(
+    "firsttoken_operator_envoy_asks_total",
+    "Envoys asked for what they have taken up, by result; skipped: services out of reach a moment ago.",
+    ["result"],
+)
 QUEUE_LENGTH = Gauge("firsttoken_operator_queue_length", "Services that wait for a reconcile.")
 SERVICES = Gauge("firsttoken_operator_services", "InferenceServices known.")
 
 for _result in ("ok", "error", "refused", "retry", "unreachable"):
     RECONCILES.labels(_result)
+for _result in ("answered", "failed", "skipped"):
+    ENVOY_ASKS.labels(_result)
 for _what in ("object", "status", "event", "deletion"):
     WRITES.labels(_what)
 

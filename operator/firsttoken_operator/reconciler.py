@@ -15,7 +15,9 @@ from firsttoken_operator import metrics
 from firsttoken_operator.act import apply_objects, finish, sync_pods, write_status
 from firsttoken_operator.cluster import Cluster, ClusterError
 from firsttoken_operator.contest import Contest, managers
-from firsttoken_operator.gather import Key, gather, look_up_unseen
+from firsttoken_operator.envoys import EnvoyAsker
+from firsttoken_operator.gather import Key, ask_envoys, gather, look_up_unseen
+from firsttoken_operator.hub import Hub
 from firsttoken_operator.kinds import REVISION, SERVICE
 from firsttoken_operator.workqueue import Workqueue
 
@@ -29,9 +31,18 @@ _FAILURES_TO_TELL = 3  # a blip is nothing to put into the status
 class Reconciler:
     """Reconciles services by key. One instance per operator process."""
 
-    def __init__(self, cluster: Cluster, queue: Workqueue[Key], images: Images, *, ask_gateways: bool = True) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: Workqueue[Key],
+        images: Images,
+        *,
+        ask_envoys: bool = True,
+        hub: Hub | None = None,
+    ) -> None:
         self._cluster, self._queue, self._images = cluster, queue, images
-        self._ask_gateways = ask_gateways
+        self._hub = hub  # None: nobody is asked about models
+        self._asker = EnvoyAsker() if ask_envoys else None  # None: there is no way to pods from here
         self._contest = Contest()
         self._failures: Counter[Key] = Counter()
 
@@ -66,11 +77,13 @@ class Reconciler:
 
     async def _reconcile(self, key: Key) -> float | None:
         """Returns when to look again without an event, seconds; None if the service is gone."""
-        observation = await gather(self._cluster, key, self._images, ask_gateways=self._ask_gateways)
+        observation = await gather(self._cluster, key, self._images, self._hub)
         if observation is None:
             self._queue.forget(key)
+            if self._asker is not None:
+                self._asker.forget(key)
             return None
-        observation, decision = await self._decide(observation)
+        observation, decision = await self._decide(key, observation)
         apply, later, wait = self._contest.split(observation.service["metadata"]["uid"], decision.apply)
         decision = replace(decision, apply=apply, events=(*decision.events, *self._contested(observation, later)))
         if apply:
@@ -86,9 +99,9 @@ class Reconciler:
             return REJECTED_SECONDS
         return min(t for t in (resync, wait, decision.requeue_after) if t is not None)
 
-    async def _decide(self, observation: Observation) -> tuple[Observation, Decision]:
+    async def _decide(self, key: Key, observation: Observation) -> tuple[Observation, Decision]:
         """Decide, look up names that would be taken for the first time, and decide again if they exist."""
-        decision = decide(observation)
+        observation, decision = await self._decide_with_envoys(key, observation)
         foreign, ours = await look_up_unseen(self._cluster, observation, decision.apply)
         if not foreign and not ours:
             return observation, decision
@@ -100,6 +113,14 @@ class Reconciler:
             children=(*observation.children, *children),
             revisions=(*observation.revisions, *records),
         )
+        return await self._decide_with_envoys(key, observation)
+
+    async def _decide_with_envoys(self, key: Key, observation: Observation) -> tuple[Observation, Decision]:
+        """Decide, ask the Envoys only if what they say could change that, and decide again."""
+        decision = decide(observation)
+        if self._asker is None or not decision.ask or not self._asker.may_ask(key):
+            return observation, decision
+        observation = replace(observation, envoys=await ask_envoys(self._cluster, key, self._asker))
         return observation, decide(observation)
 
     def _contested(self, observation: Observation, later: tuple[dict[str, object], ...]) -> tuple[Event, ...]:

@@ -15,6 +15,8 @@ from firsttoken.planning.output import plan_from_json
 from firsttoken.reconcile import Observation, decide
 from firsttoken.reconcile.routes import observed_weights
 
+CONFIGS = Path(__file__).parents[1] / "planning" / "configs"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -88,18 +90,17 @@ def test_json_is_the_plan_that_a_revision_keeps(cli: Run, folder: Path) -> None:
     printed = json.loads(cli("plan", "-f", folder / "service.yaml", "-o", "json").out)
     rendered = next(yaml.safe_load_all(cli("render", "-f", folder / "service.yaml").out))
     kept = plan_from_json(rendered["spec"]["plan"])
-    printed["reasons"].remove(next(r for r in printed["reasons"] if r["code"] == "NotActiveYet"))
     assert plan_from_json(printed) == kept
 
 
 def test_a_plan_names_the_fields_without_effect_in_every_form(cli: Run, folder: Path) -> None:
+    tuned = samples.SERVICE.rstrip() + "\n  tuning: {mode: Auto}\n"
+    (folder / "tuned.yaml").write_text(tuned, encoding="utf-8")
     for form in ("table", "json", "yaml"):
-        said = " ".join(cli("plan", "-f", folder / "service.yaml", "-o", form).out.split())
+        said = " ".join(cli("plan", "-f", folder / "tuned.yaml", "-o", form).out.split())
         assert "NotActiveYet" in said
-        assert "spec.slos: accepted and kept, without effect in this version" in said
-    plain = samples.SERVICE.replace("  slos:\n  - {metric: TTFT, percentile: 95, target: 1200ms}\n", "")
-    (folder / "plain.yaml").write_text(plain, encoding="utf-8")
-    assert "NotActiveYet" not in cli("plan", "-f", folder / "plain.yaml").out
+        assert "spec.tuning.mode: accepted and kept, without effect in this version" in said
+    assert "NotActiveYet" not in cli("plan", "-f", folder / "service.yaml").out
 
 
 def test_profiles_come_from_the_files_or_from_profiles(cli: Run, folder: Path) -> None:
@@ -166,3 +167,32 @@ def test_rendering_what_is_infeasible_is_exit_1_with_one_line(cli: Run, folder: 
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith("firsttoken: too-big: AcrossNodes: ")
     assert len(result.err.splitlines()) == 1
+
+
+def unknown(folder: Path) -> Path:
+    path = folder / "unknown.yaml"
+    text = samples.SERVICE.replace("hf://mistralai/Mistral-7B-Instruct-v0.3", "hf://somebody/model")
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_model_nobody_knows_is_planned_and_rendered_from_its_config(cli: Run, folder: Path) -> None:
+    service, config = unknown(folder), CONFIGS / "llama-3.1-8b.json"
+    refused = cli("plan", "-f", service)
+    assert refused.code == 1
+    assert "HF_HUB_OFFLINE forbids asking the hub" in " ".join(refused.out.split())
+    planned = cli("plan", "-f", service, "--model-config", config, "-o", "json")
+    assert planned.code == 0
+    assert "read from config.json of LlamaForCausalLM" in planned.out
+    rendered = cli("render", "-f", service, "--model-config", config)
+    assert next(yaml.safe_load_all(rendered.out))["spec"]["plan"]["modelConfig"]["num_hidden_layers"] == 32
+    assert "HF_HUB_OFFLINE" in cli("render", "-f", service).err
+
+
+def test_a_config_that_is_none_or_that_nobody_wants_is_bad_input(cli: Run, folder: Path) -> None:
+    for command in ("plan", "render"):
+        none = cli(command, "-f", unknown(folder), "--model-config", folder / "service.yaml")
+        assert (none.code, len(none.err.splitlines())) == (2, 1)
+        unwanted = cli(command, "-f", folder / "service.yaml", "--model-config", CONFIGS / "llama-3.1-8b.json")
+        assert unwanted.code == 2
+        assert "every model here is known" in unwanted.err

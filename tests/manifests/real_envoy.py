@@ -24,6 +24,7 @@ from firsttoken.manifests.envoy_bootstrap import (
     CLUSTERS_FILE,
     DRAIN_FILE,
     DYNAMIC_DIRECTORY,
+    ROUTES_FILE,
 )
 from firsttoken.manifests.gateway import Backend, gateway_objects
 from firsttoken.manifests.images import Images
@@ -60,6 +61,7 @@ class RealEnvoy:
         self._ports = dict(zip(container, ports, strict=True))
         self._arguments: list[str] = []
         self._version = 0
+        self._versions: dict[str, str] = {}  # by file, as the running Envoy should tell them
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -85,7 +87,8 @@ class RealEnvoy:
         target = self.dynamic / f"..{self._version}"
         target.mkdir(parents=True)
         for name, text in dynamic["data"].items():
-            content = {"version_info": str(self._version), **json.loads(text)}
+            content = json.loads(text)
+            self._versions[name] = content["version_info"]
             if name == CLUSTERS_FILE:
                 content["resources"] = [self._cluster(c) for c in content["resources"]]
             (target / name).write_text(json.dumps(content))
@@ -129,8 +132,8 @@ class RealEnvoy:
     def apply(self, service: InferenceService, backends: Sequence[Backend]) -> None:
         """Change the dynamic files and wait until the running Envoy has taken up both."""
         self.write(service, backends)
-        for prefix in ("http.ingress.rds.service", "cluster_manager.cds"):
-            want = f'{prefix}.version_text: "{self._version}"'
+        for prefix, file in (("http.ingress.rds.service", ROUTES_FILE), ("cluster_manager.cds", CLUSTERS_FILE)):
+            want = f'{prefix}.version_text: "{self._versions[file]}"'
             poll(want, lambda want=want: want in self.stats("version_text"))  # type: ignore[misc]
 
     def stats(self, part: str) -> str:

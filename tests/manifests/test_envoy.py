@@ -8,13 +8,17 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
 from firsttoken.api.service import InferenceService
 from firsttoken.manifests import names
+from firsttoken.manifests.gateway import gateway_objects
+from firsttoken.manifests.images import Images
 from firsttoken.manifests.router import STREAM_SECONDS, router_args
-from firsttoken.reconcile.gateways import STATS_PATH, STATS_QUERY, read_view
+from firsttoken.reconcile.envoy_views import STATS_PATH, STATS_QUERY, EnvoyView, read_view
+from firsttoken.reconcile.routes import versions
 from manifests import cases
 from manifests.envoy_case import CANARY, CHAT, HASHED, RANDOM, STABLE, answering_arm
 from manifests.real_envoy import RealEnvoy, poll
@@ -204,13 +208,20 @@ def test_a_silent_answer_may_take_as_long_as_the_longest_stream(envoy: RealEnvoy
     assert f"--request-timeout-secs={STREAM_SECONDS}" in args
 
 
-def test_envoy_tells_which_revisions_it_has_endpoints_of(envoy: RealEnvoy) -> None:
-    envoy.apply(RANDOM, [STABLE, CANARY])
-    query = "&".join(f"{key}={value}" for key, value in STATS_QUERY.items())
-    status, _, text = envoy.request("GET", f"{STATS_PATH}?{query}", port=envoy.metrics_port)
-    assert status == 200
-    endpoints = read_view("envoy-1", text).endpoints
-    assert {name: endpoints[name] for name in (STABLE.revision, CANARY.revision)} == {
-        STABLE.revision: 1,
-        CANARY.revision: 1,
-    }
+def test_0013_envoy_tells_the_versions_it_has_taken_up_and_the_endpoints_it_knows(envoy: RealEnvoy) -> None:
+    """As the operator asks it: through the listener of the metrics."""
+
+    def view() -> EnvoyView:
+        status, _, text = envoy.request("GET", f"{STATS_PATH}?{urlencode(STATS_QUERY)}", port=envoy.metrics_port)
+        assert status == 200
+        return read_view("envoy-1", text)
+
+    seen = set()
+    for backends in ((STABLE, CANARY), (STABLE,), (replace(STABLE, weight=0),)):
+        envoy.apply(RANDOM, backends)
+        objects = {o["metadata"]["name"]: o for o in gateway_objects(RANDOM, backends, Images())}
+        told = versions(objects[names.gateway_routes_name("kb-assistant")])
+        wanted = {"admin": 1, **{backend.revision: 1 for backend in backends}}
+        poll("Envoy has both", lambda told=told, wanted=wanted: view() == EnvoyView("envoy-1", wanted, told))  # type: ignore[misc]
+        seen.add(told)
+    assert len(seen) == 3, "each content has a version of its own"

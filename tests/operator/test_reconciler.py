@@ -1,20 +1,31 @@
 """One pass from the cluster to the cluster: what is read, what is looked up, and what happens when something fails."""
 
 import asyncio
+import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.operator.fake import FakeCluster
+from tests.operator.test_envoys import pod
 
 from firsttoken.manifests.images import Images
+from firsttoken.reconcile.envoy_views import Envoys, askable
+from firsttoken_operator import envoys
 from firsttoken_operator.cluster import ClusterError
+from firsttoken_operator.envoys import EnvoyAsker
 from firsttoken_operator.gather import gather
+from firsttoken_operator.hub import HubError
 from firsttoken_operator.reconciler import RESYNC_SECONDS, Reconciler
 from firsttoken_operator.workqueue import Workqueue
 from reconcile.services import API
+from reconcile.storing import weights_of
 from reconcile.world import World
 
+CONFIGS = Path(__file__).parents[1] / "planning" / "configs"
 KEY = ("apps", "chat")
+ASKS = "list Pod/firsttoken.dev/service=chat,firsttoken.dev/role=gateway"
 MINE = {"firsttoken.dev/service": "chat"}
 
 
@@ -134,7 +145,7 @@ def test_a_quiet_service_is_looked_at_without_an_event_in_ten_minutes_or_so() ->
 
 
 def observed(fake: FakeCluster) -> Any:
-    return asyncio.run(gather(fake, KEY, Images(), ask_gateways=False))  # type: ignore[arg-type]
+    return asyncio.run(gather(fake, KEY, Images()))  # type: ignore[arg-type]
 
 
 def test_the_profiles_a_spec_names_are_read_and_all_of_them_if_one_is_missing() -> None:
@@ -153,6 +164,90 @@ def test_a_cluster_without_the_gateway_api_is_told() -> None:
     assert not observed(fake).gateway_api
 
 
+def serving() -> tuple[FakeCluster, World, str]:
+    """A complete first revision without requests, in a cluster with one Envoy pod."""
+    world = World()
+    world.reconcile()
+    world.come_up()
+    return FakeCluster(*_everything(world), pod()), world, world.revision["desired"]
+
+
+def _everything(world: World) -> list[dict[str, Any]]:
+    return [world.service, {"kind": "AcceleratorProfile", **world.profiles["nvidia-a100-40gb"]}, *world.objects()]
+
+
+def handle_with(fake: FakeCluster, said: Envoys, *, ask: bool = True) -> tuple[Queue, list[str]]:
+    """One pass in which the Envoys say this; which pods were asked."""
+    queue, asked = Queue(), []
+
+    class Told(EnvoyAsker):
+        async def ask(self, key: Any, pods: Any) -> Envoys:
+            asked.extend(p["metadata"]["name"] for p in askable(pods, key[1]))
+            return said
+
+    reconciler = Reconciler(fake, queue, Images(), ask_envoys=ask)  # type: ignore[arg-type]
+    if ask:
+        reconciler._asker = Told()
+    asyncio.run(reconciler.handle(KEY))
+    return queue, asked
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_0013_what_envoys_say_decides_whether_requests_move(found: bool) -> None:
+    fake, world, name = serving()
+    queue, asked = handle_with(fake, Envoys((world.view(name) if found else world.view(),)))
+    assert asked == ["envoy-1"]
+    assert ASKS in fake.calls
+    assert weights_of(fake.objects["ConfigMap", "chat-gateway-routes"]) == {name: 100 if found else 0}
+    assert queue.after == [1.0]
+
+
+def test_0013_a_way_to_no_pod_asks_none() -> None:
+    fake, _, name = serving()
+    handle_with(fake, Envoys(), ask=False)
+    assert ASKS not in fake.calls
+    assert weights_of(fake.objects["ConfigMap", "chat-gateway-routes"]) == {name: 100}
+
+
+def test_0013_envoys_are_not_asked_when_that_cannot_matter() -> None:
+    fake, world, name = serving()
+    world.report(world.get("Deployment", name), ready=0)
+    fake.objects["Deployment", name] = world.get("Deployment", name)
+    assert handle_with(fake, Envoys())[1] == []
+    assert ASKS not in fake.calls
+
+
+def test_0013_an_envoy_that_hangs_costs_a_pass_no_more_than_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, _, name = serving()
+    monkeypatch.setattr(envoys, "PATIENCE_SECONDS", 0.2)
+
+    asked, before = 0, copy.deepcopy(fake.objects)
+
+    async def run() -> None:
+        over = asyncio.Event()
+
+        async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal asked
+            asked += 1
+            await over.wait()
+            writer.close()
+
+        server = await asyncio.start_server(hang, "127.0.0.1", 0)
+        monkeypatch.setattr(envoys, "GATEWAY_METRICS_PORT", server.sockets[0].getsockname()[1])
+        reconciler = Reconciler(fake, Queue(), Images())  # type: ignore[arg-type]
+        async with server:
+            for _ in range(2):
+                fake.objects = copy.deepcopy(before)
+                async with asyncio.timeout(10):
+                    await reconciler.handle(KEY)
+            over.set()
+            await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+    assert asked == 1, "after that it is known to be out of reach"
+    assert weights_of(fake.objects["ConfigMap", "chat-gateway-routes"]) == {name: 100}
+
+
 def test_0007_pods_are_listed_only_while_a_deployment_is_incomplete() -> None:
     labels = {**MINE, "firsttoken.dev/role": "serve"}
     deployment = {
@@ -169,3 +264,46 @@ def test_0007_pods_are_listed_only_while_a_deployment_is_incomplete() -> None:
     fake = cluster(deployment, pod)
     assert observed(fake).pods == ()
     assert API in {o["apiVersion"] for o in fake.objects.values()}
+
+
+class Hub:
+    """Answers every question alike, and remembers them."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.asked = answer, 0
+
+    async def config(self, spec: Any) -> Any:  # noqa: ARG002 - there is one
+        self.asked += 1
+        return self.answer
+
+
+def handled_with(hub: Hub, fake: FakeCluster) -> Queue:
+    queue = Queue()
+    asyncio.run(Reconciler(fake, queue, Images(), hub=hub).handle(KEY))  # type: ignore[arg-type]
+    return queue
+
+
+def unknown_model() -> FakeCluster:
+    world = World(model={"uri": "hf://somebody/model"})
+    return FakeCluster(world.service, world.profiles["nvidia-a100-40gb"])
+
+
+def test_the_hub_is_asked_for_a_model_that_nobody_knows_until_a_record_holds_the_answer() -> None:
+    hub, fake = Hub(json.loads((CONFIGS / "llama-3.1-8b.json").read_text(encoding="utf-8"))), unknown_model()
+    handled_with(hub, fake)
+    assert any(call.startswith("apply InferenceRevision/chat-") for call in fake.writes())
+    handled_with(hub, fake)
+    assert hub.asked == 1
+
+
+def test_a_hub_that_is_out_is_in_the_status_and_asked_again() -> None:
+    hub, fake = Hub(HubError("the hub is out")), unknown_model()
+    queue = handled_with(hub, fake)
+    assert (hub.asked, queue.after) == (1, [2.0])
+    assert not any(call.startswith("apply") for call in fake.writes())
+
+
+def test_the_hub_is_not_asked_for_a_known_model() -> None:
+    hub = Hub(None)
+    handled_with(hub, cluster())
+    assert hub.asked == 0

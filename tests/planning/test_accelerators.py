@@ -1,4 +1,7 @@
-"""The accelerator catalogue: names, sizes, labels, and what the planner derives."""
+"""The accelerator catalogue: names, sizes, figures, labels, and what the planner derives."""
+
+import csv
+from pathlib import Path
 
 import pytest
 
@@ -29,25 +32,119 @@ def test_manifests_are_valid_and_a_caller_can_not_change_the_catalogue() -> None
 def test_nodes_are_found_by_exact_product_names(manifest: dict[str, dict[str, object]]) -> None:
     spec = accelerators.catalogue()[str(manifest["metadata"]["name"])]
     for term in spec.node_selector_terms:
-        for expression in term["matchExpressions"]:
-            assert expression["operator"] == "In"
+        assert term["matchExpressions"][0]["operator"] == "In"
     if spec.vendor == "NVIDIA":
         (expression,) = spec.node_selector_terms[0]["matchExpressions"]
         assert expression["key"] == "nvidia.com/gpu.product"
         (product,) = expression["values"]
-        assert not product.endswith("-SHARED"), "an engine does not start beside another on a time-sliced GPU"
+        whole = accelerators.Product(product)
+        assert accelerators.parse_product(product) == whole, "neither shared nor sliced: an engine takes 92 % of it"
     assert spec.source
 
 
 def test_no_two_profiles_claim_the_same_nodes() -> None:
     products = [
-        v
+        product
         for spec in accelerators.catalogue().values()
-        for term in spec.node_selector_terms
-        for e in term["matchExpressions"]
-        for v in e["values"]
+        for product in {v for t in spec.node_selector_terms for v in t["matchExpressions"][0]["values"]}
     ]
     assert len(products) == len(set(products))
+
+
+def test_a_partition_of_an_amd_device_is_not_the_device() -> None:
+    """AMD's labeller names the partition where it can; nodes without that label count as whole."""
+    first, second = (t["matchExpressions"] for t in accelerators.catalogue()["amd-mi300x"].node_selector_terms)
+    assert first[0] == second[0] == {
+        "key": "amd.com/gpu.product-name", "operator": "In", "values": ["AMD_Instinct_MI300X_OAM"],
+    }  # fmt: skip
+    assert first[1] == {"key": "amd.com/compute-memory-partition", "operator": "In", "values": ["spx_nps1"]}
+    assert second[1] == {"key": "amd.com/compute-memory-partition", "operator": "DoesNotExist"}
+
+
+# --- figures against the collected data sheets (gpus.csv; gpus.md says where it is from) ---
+
+with (Path(__file__).parent / "gpus.csv").open(encoding="utf-8") as stream:
+    SHEETS = {row["profile"]: row for row in csv.DictReader(stream)}
+FIGURES = {
+    "fp16_dense_tflops": "fp16_tflops",
+    "fp8_dense_tflops": "fp8_tflops",
+    "int8_dense_tops": "int8_tops",
+    "memory_bw_gbs": "memory_bandwidth_gb_per_second",
+    "pcie_unidir_gbs": "pcie_gb_per_second",
+    "tdp_w": "tdp_watts",
+}
+# linkGbPerSecond is 0 where links join pairs or groups only, or where there is one GPU a node; Gaudi 3 keeps 3 of its
+# 24 ports for other nodes.
+OTHER_LINKS = {
+    "nvidia-a100-40gb-pcie": 0, "nvidia-a100-80gb-pcie": 0, "nvidia-h100-pcie": 0, "nvidia-h100-nvl": 0,
+    "nvidia-h200-nvl": 0, "nvidia-gh200": 0, "intel-gaudi3": 525,
+}  # fmt: skip
+
+
+def test_every_profile_but_the_cpu_has_its_data_sheet() -> None:
+    assert set(SHEETS) == set(NAMES) - {"cpu"}
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"cpu"}))
+def test_figures_are_the_data_sheet_s(name: str) -> None:
+    sheet, profile = SHEETS[name], accelerators.catalogue()[name]
+    for column, field in FIGURES.items():
+        said, ours = sheet[column], getattr(profile, field)
+        assert ours == (float(said) if said else None), f"{column} of {name}"
+    assert profile.link_gb_per_second == OTHER_LINKS.get(name, float(sheet["nvlink_unidir_gbs"] or 0))
+    assert profile.vendor == sheet["vendor"]
+    if profile.vendor == "NVIDIA":
+        assert profile.compute_capability == sheet["compute_capability"]
+    # Sheets say 80 GB, nvidia-smi a bit less in binary units: ECC and the firmware take their part.
+    assert 0.93 <= accelerators.device_bytes(profile) / GIB / float(sheet["memory_gb"]) <= 1.001
+
+
+@pytest.mark.parametrize("name", sorted(n for n, row in SHEETS.items() if row["gfd_gpu_product"]))
+def test_labels_are_those_that_were_collected(name: str) -> None:
+    first = accelerators.catalogue()[name].node_selector_terms[0]["matchExpressions"][0]
+    assert first["values"] == [SHEETS[name]["gfd_gpu_product"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_source_says_what_is_unverified(name: str) -> None:
+    profile, sheet = accelerators.catalogue()[name], SHEETS.get(name)
+    assert len(profile.source) > 20
+    if sheet and "unverified" in sheet["spec_source"] + sheet["label_status"]:
+        assert "unverified" in profile.source
+
+
+# --- labels of nodes ---
+
+A100 = "NVIDIA-A100-SXM4-40GB"
+SLICE = accelerators.MigSlice("1g.5gb", 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("label", "product"),
+    [
+        (A100, accelerators.Product(A100)),
+        (f"{A100}-SHARED", accelerators.Product(A100, shared=True)),
+        (f"{A100}-MIG-1g.5gb", accelerators.Product(A100, mig=SLICE)),
+        (f"{A100}-MIG-1g.5gb-SHARED", accelerators.Product(A100, shared=True, mig=SLICE)),
+        (f"{A100}-MIG-INVALID", accelerators.Product(A100, mig_invalid=True)),
+        (
+            "NVIDIA-H100-80GB-HBM3-MIG-1g.10gbme",  # GPU feature discovery leaves out the + of 1g.10gb+me
+            accelerators.Product("NVIDIA-H100-80GB-HBM3", mig=accelerators.MigSlice("1g.10gbme", 1, 10)),
+        ),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", None),
+        ("NVIDIA-L40S", None),
+        ("Tesla-T4", None),
+        # Endings of another form belong to the name, and so match nothing.
+        (f"{A100}-MIG-8g.5gb", None),
+        (f"{A100}-MIG-1g.5GB", None),
+        (f"{A100}-MIG-", None),
+        (f"{A100}-mig-1g.5gb", None),
+        (f"{A100}-SHARED-2", None),
+        ("", None),
+    ],
+)
+def test_product_labels_are_parsed_and_never_matched_in_part(label: str, product: accelerators.Product | None) -> None:
+    assert accelerators.parse_product(label) == (product or accelerators.Product(label))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,7 +3,7 @@
 import pytest
 
 from firsttoken.api.service_inputs import ModelSpec
-from firsttoken.planning import shape
+from firsttoken.planning.memory import weights_bytes
 from firsttoken.planning.models import CatalogueEntry, catalogue, model_facts
 from firsttoken.planning.types import Infeasible, ModelFacts
 from planning.specs import TINY
@@ -17,8 +17,39 @@ def facts(**model: object) -> ModelFacts:
 
 @pytest.mark.parametrize("entry", catalogue().values(), ids=lambda e: e.name)
 def test_computed_parameters_are_within_one_percent_of_the_published_count(entry: CatalogueEntry) -> None:
-    computed = shape.parameters(entry.shape, entry.mla, entry.moe)
-    assert computed == pytest.approx(entry.parameters, rel=0.01)
+    assert entry.computed_parameters == pytest.approx(entry.parameters, rel=0.01)
+
+
+FAMILIES = {
+    "Llama 2": "llama-2-7b", "Llama 3": "llama-3-8b", "Llama 3.1": "llama-3.1-405b", "Llama 3.2": "llama-3.2-1b",
+    "Llama 3.3": "llama-3.3-70b", "Qwen 2.5": "qwen2.5-7b", "Qwen 3": "qwen3-8b", "Qwen 3 MoE": "qwen3-30b-a3b",
+    "Mistral": "mistral-7b-v0.3", "Mixtral": "mixtral-8x7b", "Gemma 2": "gemma-2-9b", "Gemma 3": "gemma-3-27b",
+    "Phi-4": "phi-4", "DeepSeek V3 and R1": "deepseek-v3", "Falcon": "falcon-7b", "MPT": "mpt-7b",
+    "BLOOM": "bloom-176b", "gpt-oss": "gpt-oss-120b",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "preset"), FAMILIES.items())
+def test_the_catalogue_has_every_family(family: str, preset: str) -> None:
+    assert preset in catalogue(), family
+
+
+def test_windows_of_some_layers_are_counted_and_a_window_needs_a_shape_that_has_one() -> None:
+    gemma = facts(uri="hf://google/gemma-3-4b-it")
+    assert (gemma.sliding_window, gemma.windowed_layers, gemma.num_hidden_layers) == (1024, 29, 34)
+    mistral = facts(uri="hf://mistralai/Mistral-7B-v0.1")
+    assert (mistral.sliding_window, mistral.windowed_layers) == (4096, None), "all of them"
+    for entry in catalogue().values():
+        assert (entry.windowed_layers or 0) < entry.shape.num_hidden_layers, entry.name
+        assert entry.windowed_layers is None or entry.shape.sliding_window, entry.name
+
+
+def test_an_image_encoder_counts_and_stays_in_16_bits() -> None:
+    extra = catalogue()["mistral-small-3.1-24b"].other_parameters
+    text = facts(uri="hf://mistralai/Mistral-Small-24B-Instruct-2501", quantization="fp8")
+    seeing = facts(uri="hf://mistralai/Mistral-Small-3.1-24B-Instruct-2503", quantization="fp8")
+    assert (seeing.parameters - text.parameters, seeing.other_parameters) == (extra, extra)
+    assert weights_bytes(seeing) - weights_bytes(text) == 2 * extra
 
 
 def test_every_uri_belongs_to_one_entry() -> None:

@@ -1,5 +1,7 @@
 """The JSON of a plan: fixed keys, nothing that isn't computed, and faults named when it is read back."""
 
+from dataclasses import replace
+
 import pytest
 
 from firsttoken.planning.output import plan_from_json, plan_to_json
@@ -10,10 +12,12 @@ def test_keys_of_a_feasible_plan() -> None:
     value = plan_to_json(planned(service(QWEN_7B, "nvidia-a100-40gb", 8)))
     assert list(value) == [
         "feasible", "layout", "model", "maxModelLength", "gpus", "router", "roles", "memory", "settings", "reasons",
+        "predicted", "alternatives",
     ]  # fmt: skip
     assert value["roles"][0]["parallelism"] == {"tensor": 1, "pipeline": 1, "data": 1}
     assert {"weightsBytes", "kvBytesPerToken", "kvCacheTokens", "maxConcurrentRequests"} <= set(value["memory"])
-    assert "predicted" not in value  # no time model yet, no invented figures
+    assert {"ttftSeconds", "tpotSeconds", "byPromptTokens"} <= set(value["predicted"])
+    assert set(value["predicted"]["ttftSeconds"]) == {"p50", "p95", "p99"}
 
 
 def test_keys_of_a_refusal() -> None:
@@ -25,9 +29,12 @@ def test_keys_of_a_refusal() -> None:
 def test_what_a_newer_version_wrote_is_ignored_and_what_an_older_one_left_out_has_a_default() -> None:
     plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8))
     value = plan_to_json(plan)
-    value["predicted"] = {}
     value["memory"]["newer"] = 1
     assert plan_from_json(value) == plan
+    value["predicted"] = {"ttft": "of another version"}
+    assert plan_from_json(value) == replace(plan, prediction=None)
+    del value["predicted"], value["alternatives"], value["roles"][0]["capacity"]
+    assert plan_from_json(value).roles[0].capacity is None
     del value["memory"]["activationBytes"]
     assert plan_from_json(value).memory.activation_bytes == 0
 

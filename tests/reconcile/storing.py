@@ -76,7 +76,7 @@ def give_up(live: Any, before: Mapping[str, Any], applied: Any) -> None:
 
 def status_beside(before: Any, status: Object) -> Object:
     """`status` as it is stored over `before` (which may be garbled): conditions of others stay."""
-    ours = {"Ready", "Reconciling", "Stalled", "Planned", "Available", "RolloutProgressing"}
+    ours = {"Ready", "Reconciling", "Stalled", "Planned", "Available", "RolloutProgressing", "EnvoysInSync"}
     kept = before.get("conditions") if isinstance(before, dict) else ()
     items = kept if isinstance(kept, list) else ()
     others = [c for c in items if isinstance(c, dict) and c.get("type") not in ours]

@@ -154,7 +154,7 @@ def test_a_service_is_ready_while_its_old_revision_drains_and_the_condition_ends
 
 
 def test_S28_ready_needs_every_deployment_and_the_gateway() -> None:
-    world = ready(engine={"pins": {"prefixCaching": True}})
+    world = ready(engine={"pins": {"prefixCaching": True, "tensorParallel": 1}})
     assert len(world.objects("Deployment")) == 3
     for deployment in world.objects("Deployment"):
         world.report(deployment, 0)

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from firsttoken.manifests.names import REVISION_LABEL, SERVICE_LABEL
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.reconcile import Decision, Observation, decide
+from firsttoken.reconcile.envoy_views import EnvoyView
 from firsttoken.reconcile.objects import is_owned, label, ref
 from reconcile.services import merged, spec
 from reconcile.storing import weights_of
@@ -152,6 +153,15 @@ class ServiceMachine(RuleBasedStateMachine):
         if deployments:
             self.world.report(deployments[which % len(deployments)], ready)
 
+    @rule(sees=st.integers(min_value=0, max_value=3), fresh=st.booleans(), silent=st.booleans())
+    def envoys_say(self, sees: int, fresh: bool, silent: bool) -> None:
+        """For a while; nobody of them (0 of 3), one with the stored routes or none, and one that says nothing."""
+
+        def view() -> EnvoyView:
+            return self.world.view(*self.world.names("InferenceRevision")[-sees:], routes=None if fresh else {})
+
+        self.world.say(*([view] if sees else []), silent=("envoy-2",) if silent else ())
+
     @rule()
     def everything_comes_up(self) -> None:
         self.come_up()
@@ -168,6 +178,7 @@ class ServiceMachine(RuleBasedStateMachine):
 
     @rule()
     def left_alone_it_converges(self) -> None:
+        self.world.say(lambda: self.world.view(*self.world.names("InferenceRevision")))
         for _ in range(PASSES):
             before = self.world.writes
             self.come_up()

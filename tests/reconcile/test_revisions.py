@@ -193,7 +193,7 @@ def test_equal_observations_give_equal_decisions_and_stay_as_they_were() -> None
 
 
 def test_D24_18_a_replica_count_that_was_too_high_once_starts_no_rollout() -> None:
-    world = ready(engine={"pins": {"prefixCaching": True}})
+    world = ready(engine={"pins": {"prefixCaching": True, "tensorParallel": 1}})
     before = world.revision["stable"]
     world.edit(scaling={"replicas": 4})
     world.settle()

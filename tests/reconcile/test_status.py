@@ -27,16 +27,39 @@ def test_a_serving_service_tells_where_it_is_what_runs_and_why() -> None:
     assert {"Model", "TokenBudget", "Replicas"} <= {r["code"] for r in status["plan"]["reasons"]}
 
 
+def kstatus(service: dict[str, Any]) -> str:
+    """Flux's verdict (e2e/gitops/verdicts.py)."""
+    status, generation = service["status"], service["metadata"]["generation"]
+    if status.get("observedGeneration", generation) != generation:
+        return "InProgress"
+    words = {"Reconciling": "InProgress", "Stalled": "Failed"}
+    said = [words[c["type"]] for c in status["conditions"] if c["type"] in words and c["status"] == "True"]
+    return said[0] if said else "Current"
+
+
 def test_a_service_that_nobody_has_looked_at_is_taken_up_like_one_without_a_status() -> None:
     """The definition's default is read, although nothing is stored."""
     world = World()
     world.service["status"] = dict(UNSEEN)
     told = failed_status(world.service, "InternalError", "broken", NOW)
     assert told is not None
-    assert {c["type"]: c["observedGeneration"] for c in told["conditions"]} == {"Ready": 0, "Stalled": 0}
+    assert {c["type"]: c["observedGeneration"] for c in told["conditions"]} == {"Ready": 1, "Stalled": 1}
+    assert kstatus({**world.service, "status": told}) == "Failed"
+    edited = {**world.service, "metadata": {**world.service["metadata"], "generation": 2}, "status": told}
+    again = failed_status(edited, "InternalError", "broken", NOW)
+    assert kstatus({**edited, "status": again}) == "Failed", "nor was the spec after it ever decided"
     world.reconcile()
     world.settle()
     assert world.status == ready().status
+
+
+def test_a_failure_on_a_spec_that_was_decided_before_says_nothing_of_the_new_one() -> None:
+    world = ready()
+    world.edit(model={"maxModelLength": 8192})
+    told = failed_status(world.service, "InternalError", "broken", NOW)
+    assert told is not None
+    assert told["observedGeneration"] == 1
+    assert kstatus({**world.service, "status": told}) == "InProgress"
 
 
 def test_S3_fields_without_effect_are_named_in_the_plan() -> None:

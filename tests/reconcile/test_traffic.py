@@ -8,7 +8,7 @@ from reconcile.world import World, kinds, ready, rolled
 
 LONGER = {"model": {"maxModelLength": 8192}}
 SHORTER = {"model": {"maxModelLength": 7168}}
-ROUTED = {"engine": {"pins": {"prefixCaching": True}}}
+ROUTED = {"engine": {"pins": {"prefixCaching": True, "tensorParallel": 1}}}
 EXTERNAL = {"scaling": {"mode": "External", "replicas": 2}}
 TOO_BIG = {"model": {"uri": "hf://meta-llama/Llama-3.1-70B-Instruct"}}
 

@@ -13,8 +13,9 @@ from typing import Any
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import FIELD_MANAGER, REVISION_LABEL, ROLE_LABEL, SERVICE_LABEL
 from firsttoken.reconcile import Decision, Event, Observation, decide
-from firsttoken.reconcile.gateways import GatewayView
+from firsttoken.reconcile.envoy_views import Envoys, EnvoyView
 from firsttoken.reconcile.objects import Ref, is_owned, label, progress, ref
+from firsttoken.reconcile.routes import versions
 from reconcile.services import API, merged, profile, spec
 from reconcile.storing import Object, give_up, merge, owned_fields, status_beside, weights_of
 
@@ -33,8 +34,11 @@ class World:
         self.store: dict[Ref, Object] = {}
         self.pods: list[Object] = []
         self.gateway_api = True
-        self.gateways: tuple[GatewayView, ...] = ()
+        self.envoys: Callable[[], Envoys] | None = None  # None: there is no way to them
+        self.asked = 0
         self.images = Images()
+        self.model_config: Object | None = None  # what the hub says
+        self.model_fault = ""
         self.refuse: set[str] = set()  # kinds that the API server refuses, as an admission webhook would
         self.events: list[Event] = []
         self.writes = 0
@@ -162,8 +166,7 @@ class World:
 
     def look(self) -> tuple[Observation, Decision]:
         """What would be decided now: names not among the labelled children are looked up, as 0006 has it."""
-        observation = self.observe()
-        decision = decide(observation)
+        observation, decision = self._decide(self.observe())
         uid = self.service["metadata"]["uid"]
         there = [self.store[ref(o)] for o in decision.apply if ref(o) in self.store]
         seen = {ref(o) for o in (*observation.children, *observation.revisions) if is_owned(o, uid)}
@@ -178,8 +181,26 @@ class World:
                 children=(*observation.children, *others),
                 revisions=(*observation.revisions, *records),
             )
-            decision = decide(observation)
+            observation, decision = self._decide(observation)
         return observation, decision
+
+    def _decide(self, observation: Observation) -> tuple[Observation, Decision]:
+        """Envoys are asked only if that could matter, as the operator does."""
+        decision = decide(observation)
+        if self.envoys is None or not decision.ask:
+            return observation, decision
+        self.asked += 1
+        observation = replace(observation, envoys=self.envoys())
+        return observation, decide(observation)
+
+    def view(self, *revisions: str, pod: str = "envoy-1", routes: Object | None = None) -> EnvoyView:
+        """What an Envoy says that has these revisions' endpoints and (by default) the routes that are stored."""
+        stored = self.store.get(Ref("v1", "ConfigMap", "chat-gateway-routes"))
+        return EnvoyView(pod, dict.fromkeys(revisions, 1), versions(routes or stored))
+
+    def say(self, *views: Callable[[], EnvoyView], silent: tuple[str, ...] = ()) -> None:
+        """Which Envoys answer from now on, and what."""
+        self.envoys = lambda: Envoys(tuple(view() for view in views), silent)
 
     def observe(self) -> Observation:
         """The objects with the service's label, as values of their own."""
@@ -193,7 +214,8 @@ class World:
             pods=() if all(progress(d).complete for d in deployments) else tuple(copy.deepcopy(self.pods)),
             profiles=self.profiles,
             gateway_api=self.gateway_api,
-            gateways=self.gateways,
+            model_config=copy.deepcopy(self.model_config),
+            model_fault=self.model_fault,
             images=self.images,
         )
 

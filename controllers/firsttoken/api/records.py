@@ -70,11 +70,27 @@ class InferenceRevisionSpec(ApiModel):
     )
 
 
+class CalibrationEntry(ApiModel):
+    """Measured over predicted time of one stage on the live fleet, with its 90 % band."""
+
+    stage: Annotated[str, Field(description="Which stage.", json_schema_extra={"enum": ["prefill", "decode"]})]
+    accelerator: Annotated[str, Field(max_length=63, description="AcceleratorProfile that was measured.")]
+    tensor_parallel: Annotated[int, Field(ge=1, le=64, description="GPUs that share a layer.")]
+    ratio: Annotated[float, Field(gt=0, le=1000, description="Measured over predicted seconds.")]
+    low: Annotated[float, Field(ge=0, le=1000, description="Lower end of the band.")]
+    high: Annotated[float, Field(ge=0, le=1000, description="Upper end of the band.")]
+    requests: Annotated[int, Field(ge=0, description="Requests measured.")]
+
+
 class InferenceRevisionStatus(ApiModel):
     """Results of evaluation and comparison; written by rollouts."""
 
     conditions: Annotated[list[Condition], Field(max_length=16, description="State by aspect."), *list_map("type")] = []
     verdict: Annotated[str | None, Field(max_length=16, description="Pass, Fail, Inconclusive or NoData.")] = None
+    calibration: Annotated[
+        list[CalibrationEntry],
+        Field(max_length=8, description="Measured over predicted; the next plan for the same GPUs uses it."),
+    ] = []
 
 
 class InferenceRevision(ApiModel):

@@ -75,15 +75,23 @@ def _bootstrap_map(service: InferenceService) -> Object:
 
 
 def _routes_map(service: InferenceService, backends: Sequence[Backend], cluster_domain: str) -> Object:
-    found = clusters(service.metadata.namespace, backends, cluster_domain)
+    # In an order of their own: whose turn it is must not make a new version that each Envoy has to confirm.
+    ordered = sorted(backends, key=lambda backend: backend.revision)
+    found = clusters(service.metadata.namespace, ordered, cluster_domain)
     routes = route_configuration(backends, service.spec.rollout.split)
     name = names.gateway_routes_name(service.metadata.name)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _meta(service, name),
-        "data": {CLUSTERS_FILE: _text({"resources": found}), ROUTES_FILE: _text({"resources": [routes]})},
+        "data": {CLUSTERS_FILE: _dynamic(found), ROUTES_FILE: _dynamic([routes])},
     }
+
+
+def _dynamic(resources: Sequence[Any]) -> str:
+    """A file that Envoy watches. It tells the version it has taken up in its statistics, so that can be confirmed."""
+    version = hashlib.sha256(_text(resources).encode()).hexdigest()[:16]
+    return _text({"version_info": version, "resources": resources})
 
 
 def _deployment(service: InferenceService, bootstrap_map: str, images: Images) -> Object:

@@ -1,7 +1,11 @@
-"""The catalogue of accelerators that ships with Firsttoken, and what the planner reads from a profile."""
+"""The catalogue of accelerators that ships with Firsttoken, what the planner reads from a profile, and what the labels
+of a node say about its devices.
+"""
 
 import difflib
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -33,6 +37,51 @@ def catalogue() -> dict[str, AcceleratorProfileSpec]:
 @cache
 def _catalogue() -> dict[str, AcceleratorProfileSpec]:
     return {m["metadata"]["name"]: AcceleratorProfileSpec.model_validate(m["spec"]) for m in catalogue_manifests()}
+
+
+# `1g.5gb`, with what NVIDIA appends for media and graphics engines. GPU feature discovery drops or replaces a `+`.
+_MIG = r"(?P<compute>[1-7])g\.(?P<memory>[1-9][0-9]*)gb(?:[.+-]?(?:me|gfx)(?:\.all)?)*"
+_PRODUCT = re.compile(rf"(?P<name>.+?)(?:-MIG-(?:(?P<invalid>INVALID)|(?P<slice>{_MIG})))?(?P<shared>-SHARED)?")
+
+
+@dataclass(frozen=True)
+class MigSlice:
+    """A slice of a GPU by MIG (multi-instance GPU). `name` is what labels and resources call it: `1g.5gb`."""
+
+    name: str
+    compute: int  # slices of the processors: of 7, on A30 and RTX PRO 6000 of 4
+    memory_gb: int  # as in its name, rounded
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a node's `nvidia.com/gpu.product` says. `name` is the label of the whole GPU, to be compared as a whole."""
+
+    name: str
+    shared: bool = False  # several pods on one device (time slicing, MPS)
+    mig: MigSlice | None = None  # every device of the node is such a slice
+    mig_invalid: bool = False  # MIG is on and no usable slices are there
+
+
+def parse_product(label: str) -> Product:
+    """The parts of a product label of GPU feature discovery: the name, then `-MIG-...`, then `-SHARED`.
+
+    An ending of another form belongs to the name, and so matches nothing that is known.
+    """
+    found = _PRODUCT.fullmatch(label)
+    if found is None:  # empty, or with line breaks: no label of Kubernetes
+        return Product(label)
+    part = found.groupdict()
+    mig = MigSlice(part["slice"], int(part["compute"]), int(part["memory"])) if part["slice"] else None
+    return Product(part["name"], part["shared"] is not None, mig, part["invalid"] is not None)
+
+
+def parse_slice(name: str) -> MigSlice:
+    """The slice of a MIG profile's name, such as `3g.20gb`. Raises ValueError for anything else."""
+    found = re.fullmatch(_MIG, name)
+    if found is None:
+        raise ValueError(f"not a MIG profile: {name!r}; write it as nvidia-smi does, such as 1g.5gb")
+    return MigSlice(name, int(found["compute"]), int(found["memory"]))
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:

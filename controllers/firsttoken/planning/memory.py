@@ -114,11 +114,13 @@ def whole_blocks(tokens: int) -> int:
 
 
 def _rank_weights(facts: ModelFacts, tensor_parallel: int, stages: int, layers: int, element: int) -> int:
-    """Weights of the fullest rank. With several stages, the first and the last hold one embedding matrix each."""
+    """Weights of the fullest rank. With several stages, the first and the last hold one embedding matrix each, and the
+    first an image encoder.
+    """
     total = weights_bytes(facts, element)
     embedding = facts.embedding_parameters * element
     if stages > 1:
-        one_matrix = facts.vocab_size * facts.hidden_size * element
+        one_matrix = (facts.vocab_size * facts.hidden_size + facts.other_parameters) * element
         stage = (total - embedding) * layers // facts.num_hidden_layers + one_matrix
         return -(-stage // tensor_parallel)
     return -(-total // tensor_parallel)

@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field
@@ -13,6 +14,8 @@ from firsttoken.api.architecture import InlineArchitecture
 from firsttoken.api.base import ApiModel
 from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning import shape as shapes
+from firsttoken.planning.hf_config import INLINE, read_config
+from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible, ModelFacts
 
 INLINE_FIELDS = (
@@ -33,6 +36,15 @@ class CatalogueEntry(ApiModel):
     float16: bool = True
     parameters: Annotated[int, Field(ge=1)]
     parameters_source: str = "safetensors metadata on the hub"
+    windowed_layers: Annotated[int | None, Field(ge=1)] = None  # with the shape's sliding window; None: all
+    other_parameters: int = 0  # image encoder, learned positions: beside embeddings and layers, in 16 bits
+    weight_bytes: float | None = None  # of a published quantised weight of the layers; None: as in WEIGHT_BYTES
+    weight_group: int | None = None  # published weights along a layer's input that share a scale
+
+    @property
+    def computed_parameters(self) -> int:
+        """Parameters as they follow from the shape."""
+        return shapes.parameters(self.shape, self.mla, self.moe) + self.other_parameters
 
 
 # Bytes of a quantised weight with its scales. Embeddings and the output head stay in 16 bits (see memory.py).
@@ -64,14 +76,16 @@ def catalogue() -> Mapping[str, CatalogueEntry]:
 
 # Made from the 16-bit weights in a separate run; vLLM does not make them at start, as it does fp8 and bitsandbytes.
 MADE_OFFLINE = ("awq", "gptq", "compressed-tensors", "modelopt", "mxfp4")
-# Weights along a layer's input that share one scale: the usual group of AWQ and GPTQ, and the 128x128 blocks in which
-# the FP8 models of the catalogue are published. FP8 made at start has one scale a tensor, MXFP4 one for 32 weights.
-FP8_BLOCK = 128
+# Weights along a layer's input that share one scale: the usual group of AWQ and GPTQ. FP8 made at start has one scale a
+# tensor, MXFP4 one for 32 weights. What is published says so itself (weight_group).
 WEIGHT_GROUPS = {"awq": 128, "gptq": 128, "mxfp4": 32}
 
 
-def model_facts(spec: ModelSpec) -> ModelFacts | Infeasible:
+def model_facts(spec: ModelSpec, config: Mapping[str, Any] | None = None) -> ModelFacts | Infeasible:
     """The shape of the model in `spec`: inline facts, a preset, or found in the catalogue by its URI.
+
+    `config` is the model's config.json, where somebody has it; it counts where neither the spec nor an exact URI of
+    the catalogue says what the model is (see `wants_config`).
 
     hf://org/name must match a catalogue URI as a whole. For pvc://, oci:// and s3:// the last part of the path (a
     tag left out) is compared with the catalogue's preset and model names: a folder named like an open model is taken
@@ -86,7 +100,7 @@ def model_facts(spec: ModelSpec) -> ModelFacts | Infeasible:
         known = ", ".join(kind for kind in WEIGHT_BYTES if kind)
         text = f"spec.model.quantization is {spec.quantization}, which the planner does not know; there are: {known}"
         return Infeasible("Quantization", text)
-    found = _found(spec)
+    found = _found(spec, config)
     if isinstance(found, ModelFacts) and found.quantization == "mxfp4" and not found.num_experts:
         text = (
             f"spec.model.quantization is mxfp4, which vLLM has for experts only, and {found.name} has none: "
@@ -96,7 +110,12 @@ def model_facts(spec: ModelSpec) -> ModelFacts | Infeasible:
     return found
 
 
-def _found(spec: ModelSpec) -> ModelFacts | Infeasible:
+def wants_config(spec: ModelSpec) -> bool:
+    """Whether a config.json would tell more than is known: no architecture given, no URI of the catalogue."""
+    return spec.architecture is None and _by_uri(_repository(spec)) is None
+
+
+def _found(spec: ModelSpec, config: Mapping[str, Any] | None) -> ModelFacts | Infeasible:
     given = spec.architecture
     if given and given.inline:
         refusal = _not_stored_so(_by_uri(_repository(spec)), spec)
@@ -108,6 +127,8 @@ def _found(spec: ModelSpec) -> ModelFacts | Infeasible:
             return _unknown(given.preset, "spec.model.architecture.preset", by_preset=True)
         source = f"catalogue preset {entry.name}, given in spec.model.architecture.preset"
         return _not_stored_so(_by_uri(_repository(spec)), spec) or _facts(entry, spec, source)
+    if config is not None and wants_config(spec):
+        return _from_config(spec, config)
     scheme, _, path = spec.uri.partition("://")
     wanted = path.strip("/") if scheme == "hf" else path.rstrip("/").rsplit("/", 1)[-1].partition(":")[0]
     entry = _by_uri(wanted) if scheme == "hf" else _by_last_segment(wanted)
@@ -117,20 +138,51 @@ def _found(spec: ModelSpec) -> ModelFacts | Infeasible:
     return _not_stored_so(entry, spec) or _facts(entry, spec, f"catalogue entry {entry.name}, found {how}")
 
 
+def _from_config(spec: ModelSpec, config: Mapping[str, Any]) -> ModelFacts | Infeasible:
+    try:
+        found = read_config(config)
+    except InfeasibleError as refused:
+        why = refused.infeasible
+        ends = why.constraint != "UnknownModel" or INLINE in why.message
+        remedy = "" if ends else f": give {INLINE} or a preset instead"
+        return replace(why, message=f"spec.model.uri: {spec.uri}: {why.message}{remedy}")
+    entry = CatalogueEntry(
+        name=_own_name(spec),
+        uris=[spec.uri],
+        shape=found.shape,
+        mla=found.mla,
+        moe=found.moe,
+        quantization=found.stored.method,
+        float16=found.float16,
+        parameters=max(1, shapes.parameters(found.shape, found.mla, found.moe)),
+        windowed_layers=found.windowed_layers,
+        other_parameters=found.other_parameters,
+        weight_bytes=found.stored.weight_bytes,
+        weight_group=found.stored.group,
+    )
+    refusal = _not_stored_so(entry, spec, "as its config.json says")
+    dtype = f", {found.dtype}" if found.dtype else ""
+    return refusal or _facts(entry, spec, f"read from config.json of {found.architecture}{dtype}")
+
+
 def _repository(spec: ModelSpec) -> str:
     """`org/name` of an hf:// model, else ""."""
     scheme, _, path = spec.uri.partition("://")
     return path.strip("/") if scheme == "hf" else ""
 
 
-def _not_stored_so(entry: CatalogueEntry | None, spec: ModelSpec) -> Infeasible | None:
-    """Why the weights of the catalogue's `entry` can't be served as `spec.quantization`, or None."""
+def _not_stored_so(entry: CatalogueEntry | None, spec: ModelSpec, said: str = "") -> Infeasible | None:
+    """Why the weights of `entry` can't be served as `spec.quantization`, or None. `said`: who says how they are."""
     wanted = spec.quantization
     if entry is None or wanted is None or wanted == entry.quantization:
         return None
     if not entry.quantization and wanted not in MADE_OFFLINE:
         return None
     stored = f"as {entry.quantization}" if entry.quantization else "in 16 bits"
+    if said:
+        text = f"{spec.uri} holds its weights {stored}, {said}, and {wanted} is not made from that at start"
+        remedy = f"remove spec.model.quantization, or point spec.model.uri to a checkpoint in {wanted}"
+        return Infeasible("Quantization", f"spec.model.quantization is {wanted}, but {text}: {remedy}")
     return Infeasible(
         "Quantization",
         f"spec.model.quantization is {wanted}, but {spec.uri} holds {entry.name} {stored}, and {wanted} is not made "
@@ -154,19 +206,22 @@ def _by_last_segment(name: str) -> CatalogueEntry | None:
 
 
 def _inline_entry(spec: ModelSpec, shape: InlineArchitecture) -> CatalogueEntry:
-    name = spec.name or spec.uri.rstrip("/").rsplit("/", 1)[-1]
-    return CatalogueEntry(
-        name=name, uris=[spec.uri], shape=shape, parameters=shape.parameters or shapes.parameters(shape)
-    )
+    count = shape.parameters or shapes.parameters(shape)
+    return CatalogueEntry(name=_own_name(spec), uris=[spec.uri], shape=shape, parameters=count)
+
+
+def _own_name(spec: ModelSpec) -> str:
+    """Of a model that is in no catalogue."""
+    return spec.name or spec.uri.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _facts(entry: CatalogueEntry, spec: ModelSpec, source: str) -> ModelFacts:
     shape, quantization = entry.shape, spec.quantization or entry.quantization
-    blocks = quantization == entry.quantization == "fp8"
+    published = bool(quantization) and quantization == entry.quantization
     return ModelFacts(
         name=entry.name,
         # Inline, a published count replaces the computed one; the catalogue's computed count is tested against it.
-        parameters=shape.parameters or shapes.parameters(shape, entry.mla, entry.moe),
+        parameters=shape.parameters or entry.computed_parameters,
         hidden_size=shape.hidden_size,
         num_hidden_layers=shape.num_hidden_layers,
         num_attention_heads=shape.num_attention_heads,
@@ -177,6 +232,7 @@ def _facts(entry: CatalogueEntry, spec: ModelSpec, source: str) -> ModelFacts:
         max_position_embeddings=shape.max_position_embeddings,
         tie_word_embeddings=shape.tie_word_embeddings,
         sliding_window=shape.sliding_window,
+        windowed_layers=entry.windowed_layers,
         alibi=shape.alibi,
         num_experts=shape.num_experts,
         num_experts_per_tok=shape.num_experts_per_tok,
@@ -184,18 +240,20 @@ def _facts(entry: CatalogueEntry, spec: ModelSpec, source: str) -> ModelFacts:
         kv_lora_rank=entry.mla.kv_lora_rank if entry.mla else None,
         qk_rope_head_dim=entry.mla.qk_rope_head_dim if entry.mla else None,
         weight_bytes_per_parameter=_layer_bytes(entry, quantization),
-        weight_group=FP8_BLOCK if blocks else WEIGHT_GROUPS.get(quantization),
+        weight_group=entry.weight_group if published else WEIGHT_GROUPS.get(quantization),
         source=source,
         quantization=quantization,
         quantized_here=quantization != entry.quantization,
         float16=entry.float16,
+        other_parameters=entry.other_parameters,
     )
 
 
 def _layer_bytes(entry: CatalogueEntry, quantization: str) -> float:
     """Bytes a weight of the layers, on average: MXFP4 holds the experts, the other weights keep 16 bits."""
+    stored = entry.weight_bytes if quantization == entry.quantization else None
     if quantization != "mxfp4" or not entry.shape.num_experts:
-        return WEIGHT_BYTES[quantization]
+        return stored or WEIGHT_BYTES[quantization]
     experts, layers = shapes.experts_and_layers(entry.shape, entry.mla, entry.moe)
     return (experts * WEIGHT_BYTES["mxfp4"] + (layers - experts) * WEIGHT_BYTES[""]) / layers
 

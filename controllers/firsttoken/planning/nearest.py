@@ -9,9 +9,8 @@ from pydantic.alias_generators import to_camel
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.accelerators import device_bytes, is_cpu, near_names
-from firsttoken.planning.models import model_facts
 from firsttoken.planning.replicas import least_replicas
-from firsttoken.planning.types import Infeasible, ModelFacts, Plan
+from firsttoken.planning.types import Infeasible, Plan
 
 Profiles = Mapping[str, AcceleratorProfileSpec]
 Attempt = Callable[[InferenceServiceSpec, Profiles], Plan | Infeasible]
@@ -97,8 +96,8 @@ def _more_gpus(spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt)
 
 
 def _fp8(spec: InferenceServiceSpec) -> Iterator[tuple[str, Any]]:
-    facts = model_facts(spec.model)
-    if isinstance(facts, ModelFacts) and not facts.quantization:
+    """Where the weights are stored in another format already, the attempt refuses it."""
+    if spec.model.quantization is None:
         yield "spec.model.quantization", "fp8"
 
 

@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from firsttoken.planning.types import Infeasible, LiveSettings, MemoryBudget, Plan, Reason, RolePlan
+from firsttoken.planning.types import (
+    Alternative,
+    Infeasible,
+    LiveSettings,
+    MemoryBudget,
+    Percentiles,
+    Plan,
+    Prediction,
+    Reason,
+    RolePlan,
+)
 
 _MEMORY = {
     "weightsBytes": "weights_bytes",
@@ -39,6 +49,8 @@ def plan_to_json(plan: Plan | Infeasible) -> dict[str, Any]:
         "memory": {key: getattr(plan.memory, name) for key, name in _MEMORY.items()},
         "settings": {key: getattr(plan.settings, name) for key, name in _SETTINGS.items()},
         "reasons": [{"code": r.code, "message": r.message} for r in plan.reasons],
+        **({"predicted": _prediction_to_json(plan.prediction)} if plan.prediction is not None else {}),
+        "alternatives": [_alternative_to_json(a) for a in plan.alternatives],
     }
 
 
@@ -57,6 +69,8 @@ def plan_from_json(value: Mapping[str, Any]) -> Plan:
             settings=LiveSettings(**{n: value["settings"][k] for k, n in _SETTINGS.items() if k in value["settings"]}),
             router=value["router"],
             reasons=tuple(Reason(r["code"], r["message"]) for r in value["reasons"]),
+            prediction=_prediction_from_json(value.get("predicted")),
+            alternatives=tuple(_alternative_from_json(a) for a in value.get("alternatives", ())),
         )
     except (KeyError, TypeError) as fault:
         raise ValueError(f"not a plan: {fault!r}") from fault
@@ -71,6 +85,7 @@ def _role_to_json(role: RolePlan) -> dict[str, Any]:
         "parallelism": {"tensor": role.tensor_parallel, "pipeline": role.pipeline_parallel, "data": 1},
         "engineArgs": dict(role.engine_args),
         "environment": dict(role.environment),
+        **({"capacity": role.capacity} if role.capacity is not None else {}),
     }
 
 
@@ -83,4 +98,66 @@ def _role_from_json(value: Mapping[str, Any]) -> RolePlan:
         pipeline_parallel=value["parallelism"]["pipeline"],
         engine_args=dict(value["engineArgs"]),
         environment=dict(value.get("environment", {})),
+        capacity=value.get("capacity"),
     )
+
+
+def _percentiles_to_json(percentiles: Percentiles) -> dict[str, float]:
+    return {name: getattr(percentiles, name) for name in ("p50", "p95", "p99")}
+
+
+def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
+    buckets = {name: {"ttftSeconds": _percentiles_to_json(p)} for name, p in prediction.by_prompt_tokens.items()}
+    return {
+        "requestsPerSecond": prediction.requests_per_second,
+        "assumedRate": prediction.assumed_rate,
+        "ttftSeconds": _percentiles_to_json(prediction.ttft),
+        "tpotSeconds": _percentiles_to_json(prediction.tpot),
+        "byPromptTokens": buckets,
+        "utilization": prediction.utilization,
+        "binds": prediction.binds,
+        "relativeInterval": prediction.relative_interval,
+        "calibrated": list(prediction.calibrated),
+    }
+
+
+def _prediction_from_json(value: Any) -> Prediction | None:
+    """None where another version wrote it otherwise: it informs, and nothing runs by it."""
+    try:
+        return _prediction(value)
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _prediction(value: Mapping[str, Any]) -> Prediction:
+    buckets = {name: Percentiles(**found["ttftSeconds"]) for name, found in value["byPromptTokens"].items()}
+    return Prediction(
+        requests_per_second=value["requestsPerSecond"],
+        assumed_rate=value["assumedRate"],
+        ttft=Percentiles(**value["ttftSeconds"]),
+        tpot=Percentiles(**value["tpotSeconds"]),
+        by_prompt_tokens=buckets,
+        utilization=value["utilization"],
+        binds=value["binds"],
+        relative_interval=value["relativeInterval"],
+        calibrated=tuple(value.get("calibrated", ())),
+    )
+
+
+_ALTERNATIVE = {
+    "layout": "layout",
+    "tensor": "tensor_parallel",
+    "pipeline": "pipeline_parallel",
+    "replicas": "replicas",
+    "gpus": "gpus",
+    "requestsPerSecond": "requests_per_second",
+    "message": "message",
+}
+
+
+def _alternative_to_json(alternative: Alternative) -> dict[str, Any]:
+    return {key: getattr(alternative, name) for key, name in _ALTERNATIVE.items()}
+
+
+def _alternative_from_json(value: Mapping[str, Any]) -> Alternative:
+    return Alternative(**{name: value[key] for key, name in _ALTERNATIVE.items()})

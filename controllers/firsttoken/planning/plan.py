@@ -3,15 +3,16 @@
 What needs a restart (engine shape, arguments) is pinned by a revision; replicas are not, see `with_replicas`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from firsttoken.api.engine import EnginePins
-from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.api.service_inputs import LayoutMode
-from firsttoken.planning.accelerators import near_names
 from firsttoken.planning.attention import choose_backend
+from firsttoken.planning.calibration import Calibration
+from firsttoken.planning.choice import alternatives, margin, node_reason, shape_reason
 from firsttoken.planning.engine_args import EngineChoice, eager_reason, engine_args, environment
 from firsttoken.planning.explain import (
     caching_reason,
@@ -20,46 +21,28 @@ from firsttoken.planning.explain import (
     model_reason,
     parallelism_reasons,
     router_reason,
-    too_big,
 )
+from firsttoken.planning.forecast import Forecast, Question, figures, predict
 from firsttoken.planning.kv_formats import kv_dtype_reason
 from firsttoken.planning.lengths import Lengths, choose_lengths, length_reason
-from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, memory_budget
+from firsttoken.planning.load.demand import request_shape
+from firsttoken.planning.load.goodput import targets
+from firsttoken.planning.memory import DEFAULT_UTILIZATION
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.nearest import with_nearest
 from firsttoken.planning.numerics import choose_numerics
-from firsttoken.planning.parallelism import Candidate, candidates, choose
+from firsttoken.planning.promises import check_promises, promise_reasons
+from firsttoken.planning.proposals import proposals
 from firsttoken.planning.refusal import InfeasibleError
-from firsttoken.planning.replicas import least_replicas, may_run_several, with_replicas
-from firsttoken.planning.settings import Budgets, choose_budgets, decode_cap, running_requests
-from firsttoken.planning.types import Infeasible, LiveSettings, MemoryBudget, ModelFacts, Plan, Reason, RolePlan
-from firsttoken.planning.workload import resolve
+from firsttoken.planning.replicas import may_run_several, with_replicas
+from firsttoken.planning.roles import Profiles, Role, roles_of
+from firsttoken.planning.settings import decode_cap, running_requests
+from firsttoken.planning.sizing import Chooser, Forecasting, Sized, fewest, size
+from firsttoken.planning.start import start_of
+from firsttoken.planning.types import Infeasible, LiveSettings, ModelFacts, Plan, Reason, RolePlan
+from firsttoken.planning.workload import default_slos, resolve
 
-__all__ = ["make_plan", "with_replicas"]
-
-Profiles = Mapping[str, AcceleratorProfileSpec]
-
-
-@dataclass(frozen=True)
-class Role:
-    """One role to be filled: its name, its AcceleratorProfile, and the tokens one request keeps in its KV cache.
-
-    `request` says where that number is from: P95, as named in the spec or assumed for the profile.
-    """
-
-    name: str
-    accelerator: str
-    profile: AcceleratorProfileSpec
-    request_tokens: int
-    request: str
-
-
-@dataclass(frozen=True)
-class Sized:
-    """How large a role's replica is, and its token budgets."""
-
-    budgets: Budgets
-    candidate: Candidate
+__all__ = ["fits", "make_plan", "with_replicas"]
 
 
 @dataclass(frozen=True)
@@ -71,38 +54,100 @@ class Shared:
     prefix_caching: bool
 
 
-def make_plan(spec: InferenceServiceSpec, profiles: Profiles) -> Plan | Infeasible:
+def make_plan(
+    spec: InferenceServiceSpec,
+    profiles: Profiles,
+    calibration: Calibration | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Plan | Infeasible:
     """The deployment for `spec`, replicas included; `profiles` are the cluster's AcceleratorProfiles by name.
 
-    Pure and deterministic. `Infeasible` names the constraint that binds and alternatives, each tried and feasible.
+    `calibration`: what the live fleet has shown of the time model. `config`: the model's config.json, for a model that
+    neither the spec nor the catalogue describes. Pure and deterministic. `Infeasible` names the constraint that binds
+    and alternatives, each tried and feasible.
     """
-    outcome = _attempt(spec, profiles)
-    return with_nearest(outcome, spec, profiles, _attempt) if isinstance(outcome, Infeasible) else outcome
+    facts = model_facts(spec.model, config)
+    trial = partial(fits, config=config)
+    if isinstance(facts, Infeasible):
+        return with_nearest(facts, spec, profiles, trial)
+    try:
+        lengths = choose_lengths(spec, facts, resolve(spec.workload))
+        forecasting = Forecasting(spec, _question(spec, facts, lengths, calibration or Calibration()))
+        sized = _sized(spec, facts, profiles, lengths, forecasting)
+        plan = with_replicas(_engines(spec, facts, sized), spec, max(margin(f) for f in sized.forecasts))
+    except InfeasibleError as refused:
+        return with_nearest(refused.infeasible, spec, profiles, trial)
+    if isinstance(plan, Infeasible):
+        return with_nearest(plan, spec, profiles, trial)
+    return _explained(plan, forecasting, sized)
 
 
-def _attempt(spec: InferenceServiceSpec, profiles: Profiles) -> Plan | Infeasible:
-    facts = model_facts(spec.model)
+def fits(spec: InferenceServiceSpec, profiles: Profiles, config: Mapping[str, Any] | None = None) -> Plan | Infeasible:
+    """A plan without predictions: whether something fits at all. Alternatives are tried with it."""
+    facts = model_facts(spec.model, config)
     if isinstance(facts, Infeasible):
         return facts
     try:
-        return with_replicas(_engines(spec, facts, profiles), spec)
+        lengths = choose_lengths(spec, facts, resolve(spec.workload))
+        sized = _sized(spec, facts, profiles, lengths, fewest)
+        return with_replicas(_engines(spec, facts, sized), spec)
     except InfeasibleError as refused:
         return refused.infeasible
 
 
-def _engines(spec: InferenceServiceSpec, facts: ModelFacts, profiles: Profiles) -> Plan:
-    """The plan with one replica a role. Raises InfeasibleError."""
-    lengths = choose_lengths(spec, facts, resolve(spec.workload))
-    roles = _roles(spec, profiles, lengths)
+def _question(spec: InferenceServiceSpec, facts: ModelFacts, lengths: Lengths, calibration: Calibration) -> Question:
+    promised = bool(spec.slos)
+    return Question(
+        facts=facts,
+        shape=request_shape(lengths.workload, lengths.options[0], prefix_caching=_prefix_caching(spec, lengths)),
+        promises=targets(spec.slos if promised else default_slos(spec.workload.profile)),
+        promised=promised,
+        bounds=tuple(spec.measurement.prompt_token_buckets),
+        rate=lengths.workload.requests_per_second,
+        calibration=calibration,
+    )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What was decided of a whole layout before its engines are described."""
+
+    lengths: Lengths
+    roles: tuple[Role, ...]
+    dtype: str | None
+    reasons: tuple[Reason, ...]  # about numbers
+    max_model_length: int
+    sized: tuple[Sized, ...]
+
+    @property
+    def forecasts(self) -> tuple[Forecast, ...]:
+        """Of the chosen shapes; empty without predictions."""
+        return tuple(s.forecast for s in self.sized if s.forecast is not None)
+
+
+def _sized(
+    spec: InferenceServiceSpec, facts: ModelFacts, profiles: Profiles, lengths: Lengths, chooser: Chooser
+) -> Sizes:
+    """Raises InfeasibleError."""
+    roles = roles_of(spec, profiles, lengths)
     numerics = choose_numerics(facts, [r.profile for r in roles])
-    length, sized = _size(spec, facts, roles, lengths)
-    shared = Shared(length, numerics.dtype, _prefix_caching(spec, lengths))
+    length, sized = size(spec, facts, roles, lengths, chooser)
+    if isinstance(chooser, Forecasting):
+        check_promises(chooser.question, sized)
+        sized = start_of(spec, chooser, roles, sized)
+    return Sizes(lengths, roles, numerics.dtype, numerics.reasons, length, sized)
+
+
+def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Plan:
+    """The plan with one replica a role. Raises InfeasibleError."""
+    lengths, roles, sized, length = sizes.lengths, sizes.roles, sizes.sized, sizes.max_model_length
+    shared = Shared(length, sizes.dtype, _prefix_caching(spec, lengths))
     engines = [_choose_engine(spec, facts, r, s, shared) for r, s in zip(roles, sized, strict=True)]
     choices = [choice for choice, _ in engines]
     several = may_run_several(spec, sum(s.candidate.gpus for s in sized))
     reasons = (
         model_reason(facts),
-        *numerics.reasons,
+        *sizes.reasons,
         layout_reason(spec, len(roles)),
         *lengths.reasons,
         *length_reason(lengths, length, facts),
@@ -114,12 +159,22 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, profiles: Profiles) 
         layout="Disaggregated" if len(roles) > 1 else "Colocated",
         model=facts.name,
         max_model_length=length,
-        roles=tuple(_role_plan(spec, r, c) for r, c in zip(roles, choices, strict=True)),
+        roles=tuple(_role_plan(spec, r, c, s) for r, c, s in zip(roles, choices, sized, strict=True)),
         memory=sized[-1].candidate.memory,
-        settings=_live(spec, [s.budgets for s in sized], choices),
+        settings=_live(spec, sized, choices),
         router=len(roles) > 1 or (shared.prefix_caching and several),
         reasons=reasons,
     )
+
+
+def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes) -> Plan:
+    """The plan with what it should bring, what else was looked at, and what to evaluate next."""
+    question, forecasts = forecasting.question, sizes.forecasts
+    prediction = predict(question, forecasts, [role.replicas for role in plan.roles])
+    last = sizes.sized[-1]
+    others = alternatives(forecasts[-1], last.looked, plan.layout, forecasting.limits)
+    said = (*promise_reasons(question, prediction, forecasts), *proposals(forecasting, sizes.roles, sizes.sized))
+    return replace(plan, prediction=prediction, alternatives=others, reasons=(*plan.reasons, *said))
 
 
 def _prefix_caching(spec: InferenceServiceSpec, lengths: Lengths) -> bool:
@@ -136,74 +191,6 @@ def _labelled(roles: tuple[Role, ...], said: list[list[Reason]]) -> list[Reason]
         for role, reasons in zip(roles, said, strict=True)
         for reason in reasons
     ]
-
-
-def _roles(spec: InferenceServiceSpec, profiles: Profiles, lengths: Lengths) -> tuple[Role, ...]:
-    """`serve`, or `prefill` and `decode`, each with its device (DESIGN §7: Auto starts colocated)."""
-    accelerator, work = spec.accelerator, lengths.workload
-    if spec.layout.mode != LayoutMode.DISAGGREGATED:
-        named = [("serve", accelerator.type, work.p95_total, work.assumed(), "spec.accelerator.type")]
-    else:
-        # A prefill engine keeps a prompt until decode has fetched it, and never the output.
-        tokens = {"prefill": work.prompt.p95, "decode": work.p95_total}
-        own = {"prefill": accelerator.prefill, "decode": accelerator.decode}
-        named = [
-            (
-                role,
-                given.type if given else accelerator.type,
-                tokens[role],
-                work.assumed(output=role == "decode"),
-                f"spec.accelerator.{role}.type" if given else "spec.accelerator.type",
-            )
-            for role, given in own.items()
-        ]
-    for _, name, _, _, path in named:
-        if name not in profiles:
-            near = near_names(name, profiles)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            there = ", ".join(sorted(profiles)) or "none"
-            text = f"{path}: no AcceleratorProfile is named {name!r}{meant}; there are: {there}"
-            raise InfeasibleError("UnknownAccelerator", text, {path: near[0]} if near else {})
-    return tuple(Role(role, name, profiles[name], tokens, f"P95{said}") for role, name, tokens, said, _ in named)
-
-
-def _size(
-    spec: InferenceServiceSpec, facts: ModelFacts, roles: tuple[Role, ...], lengths: Lengths
-) -> tuple[int, tuple[Sized, ...]]:
-    """The first maximum length at which every role fits, with the preferred shapes. Raises InfeasibleError."""
-    limit = spec.accelerator.max_count
-    per_set = limit // least_replicas(spec) if limit is not None else None
-    for length in lengths.options:
-        budgets = [choose_budgets(spec, r.profile, length) for r in roles]
-        options = [_fitting(spec, facts, r, b, length) for r, b in zip(roles, budgets, strict=True)]
-        chosen = choose(options, per_set)
-        if chosen is not None:
-            return length, tuple(Sized(b, c) for b, c in zip(budgets, chosen, strict=True))
-    loads = [_load(spec, r, b, length) for r, b in zip(roles, budgets, strict=True)]
-    raise too_big(spec, facts, [(r.name, r.profile, load) for r, load in zip(roles, loads, strict=True)])
-
-
-def _load(spec: InferenceServiceSpec, role: Role, budgets: Budgets, length: int) -> EngineLoad:
-    pins = spec.engine.pins or EnginePins()
-    return EngineLoad(
-        token_budget=budgets.ceiling,
-        max_num_seqs=budgets.max_num_seqs,
-        max_model_length=length,
-        request_tokens=role.request_tokens,
-        utilization=pins.gpu_memory_utilization or DEFAULT_UTILIZATION,
-        kv_cache_dtype=pins.kv_cache_dtype or "auto",
-    )
-
-
-def _fitting(
-    spec: InferenceServiceSpec, facts: ModelFacts, role: Role, budgets: Budgets, length: int
-) -> list[Candidate]:
-    load, pins = _load(spec, role, budgets, length), spec.engine.pins or EnginePins()
-
-    def budget(tensor: int, stages: int) -> MemoryBudget:
-        return memory_budget(facts, role.profile, tensor, stages, load)
-
-    return candidates(facts, role.profile, pins, role.name, max_model_length=length, budget=budget)
 
 
 def _choose_engine(
@@ -228,8 +215,10 @@ def _choose_engine(
         chunked_prefill=pins.chunked_prefill is not False,
         prefix_caching=shared.prefix_caching,
     )
+    said = parallelism_reasons(spec, facts, role.profile, candidate)
+    said = _by_prediction(said, sized, pinned=pins.tensor_parallel is not None)
     return choice, [
-        *parallelism_reasons(spec, facts, role.profile, candidate),
+        *said,
         memory_reason(role.profile, candidate, shared.max_model_length),
         *backend_reasons,
         *kv_dtype_reason(kv_dtype, role.profile),
@@ -239,7 +228,17 @@ def _choose_engine(
     ]
 
 
-def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice) -> RolePlan:
+def _by_prediction(said: list[Reason], sized: Sized, *, pinned: bool) -> list[Reason]:
+    """The reasons of a shape, with what was predicted in the place of what can be said without."""
+    if sized.forecast is None:
+        return said
+    better = {"WithinNode": node_reason(sized.forecast, sized.budgets.start)}
+    if not pinned and sized.candidate.useful:
+        better["TensorParallel"] = shape_reason(sized.forecast, sized.looked)
+    return [better.get(reason.code) or reason for reason in said]
+
+
+def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice, sized: Sized) -> RolePlan:
     return RolePlan(
         role=role.name,
         accelerator=role.accelerator,
@@ -248,14 +247,18 @@ def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice) -> 
         pipeline_parallel=choice.candidate.pipeline_parallel,
         engine_args=engine_args(spec, choice),
         environment=environment(role.profile, choice.candidate.memory.kv_cache_bytes),
+        capacity=figures(sized.forecast.goodput.rate) if sized.forecast is not None else None,
     )
 
 
-def _live(spec: InferenceServiceSpec, budgets: list[Budgets], choices: list[EngineChoice]) -> LiveSettings:
+def _live(spec: InferenceServiceSpec, sized: Sequence[Sized], choices: list[EngineChoice]) -> LiveSettings:
     """The start of live tuning: the budget matters where prompts are computed, the cap where tokens are made."""
-    initial, start = spec.engine.initial, budgets[0].start
+    initial, start = spec.engine.initial, sized[0].budgets.start
+    cap = decode_cap(initial, choices[-1].max_num_seqs, sized[-1].budgets.start)
+    if sized[-1].decode_cap is not None and not (initial and initial.decode_cap):
+        cap = min(cap, sized[-1].decode_cap)
     return LiveSettings(
         token_budget=start,
-        decode_cap=decode_cap(initial, choices[-1].max_num_seqs, budgets[-1].start),
+        decode_cap=cap,
         long_prefill_threshold=(initial.long_prefill_threshold or 0) if initial else 0,
     )

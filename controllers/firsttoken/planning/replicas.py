@@ -1,27 +1,33 @@
 """Replicas per role under the hard budget: the part of a plan that changes without a new revision.
 
-There is no time model yet, so nothing here pretends to know how many replicas a request rate needs.
+With a rate there are as many as carry it within the SLOs, by the capacity that each role was planned with; without one,
+the budget is used.
 """
 
+import math
 from dataclasses import replace
 
 from firsttoken.api.service import InferenceServiceSpec
+from firsttoken.planning.load.layouts import RoleGoodput, best_split
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible, Plan, Reason, RolePlan
 
+MOST_MARGIN = 0.25
 ROUTER_MISSING = "RouterMissing"
-UNSIZED = "sizing by request rate needs the time model, which isn't there yet"
+UNSIZED = "name spec.workload.requestsPerSecond to have replicas follow the rate"
 
 
-def with_replicas(plan: Plan, spec: InferenceServiceSpec) -> Plan | Infeasible:
+def with_replicas(plan: Plan, spec: InferenceServiceSpec, margin: float | None = None) -> Plan | Infeasible:
     """`plan` with each role's replicas as `spec.scaling` and `spec.accelerator.maxCount` say; nothing else changes."""
     try:
-        counts, reason = _counts(plan.roles, spec)
+        counts, reason = _counts(plan.roles, spec, margin_of(plan) if margin is None else margin)
     except InfeasibleError as refused:
         return refused.infeasible
     roles = tuple(replace(role, replicas=n) for role, n in zip(plan.roles, counts, strict=True))
-    kept = tuple(r for r in plan.reasons if r.code not in (reason.code, ROUTER_MISSING))
-    return replace(plan, roles=roles, reasons=(*kept, reason, *_router_missing(plan, roles)))
+    said = [r for r in plan.reasons if r.code != ROUTER_MISSING]
+    at = next((i for i, r in enumerate(said) if r.code == reason.code), len(said))
+    said[at : at + 1] = [reason]
+    return replace(plan, roles=roles, reasons=(*said, *_router_missing(plan, roles)))
 
 
 def _router_missing(plan: Plan, roles: tuple[RolePlan, ...]) -> tuple[Reason, ...]:
@@ -52,7 +58,9 @@ def may_run_several(spec: InferenceServiceSpec, gpus: int) -> bool:
     return scaling.mode == "External" or max(n or 0 for n in wanted) > 1
 
 
-def _counts(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> tuple[tuple[int, ...], Reason]:
+def _counts(
+    roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, plan_margin: float
+) -> tuple[tuple[int, ...], Reason]:
     limit, per_set = spec.accelerator.max_count, sum(r.gpus_per_replica for r in roles)
     scaling = spec.scaling
     wanted = scaling.replicas if scaling.mode == "Planned" else None
@@ -61,10 +69,57 @@ def _counts(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> tuple[tu
         return (wanted,) * len(roles), Reason("Replicas", f"{wanted} for each role, as spec.scaling.replicas says")
     if scaling.mode == "External" and scaling.replicas is not None:
         return _external(roles, spec, per_set)
+    if _sizable(roles, spec):
+        return _by_rate(roles, spec, plan_margin)
     if limit is None:
         return _without_budget(roles, spec)
-    counts = _share(roles, limit, max(1, scaling.min_replicas or 0), scaling.max_replicas)
+    counts = _most(roles, spec, limit)
     return counts, Reason("Replicas", _explain(roles, counts, limit))
+
+
+def margin_of(plan: Plan) -> float:
+    """How much more than the rate is provided for, relative: what the prediction may be off, a quarter at most."""
+    return min(MOST_MARGIN, plan.prediction.relative_interval) if plan.prediction is not None else MOST_MARGIN
+
+
+def replicas_for(rate: float, capacity: float, margin: float) -> int:
+    """Replicas that carry `rate`, with as much room as the prediction may be wrong by."""
+    return max(1, math.ceil(rate * (1 + margin) / capacity - 1e-9)) if capacity > 0 else 1
+
+
+def _sizable(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> bool:
+    """Whether a rate is named and each role is known to carry something."""
+    return spec.workload.requests_per_second is not None and all(r.capacity for r in roles)
+
+
+def _by_rate(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, margin: float) -> tuple[tuple[int, ...], Reason]:
+    """As many as carry the rate; within the budget as many as it allows, in the proportion that carries most."""
+    rate, scaling, limit = spec.workload.requests_per_second or 0.0, spec.scaling, spec.accelerator.max_count
+    needed = [replicas_for(rate, r.capacity or 0.0, margin) for r in roles]
+    wanted = [max(n, scaling.min_replicas or 0) for n in needed]
+    wanted = [min(n, scaling.max_replicas) if scaling.max_replicas is not None else n for n in wanted]
+    each = ", ".join(f"{n} x {r.capacity:.3g} requests/s for {r.role}" for n, r in zip(wanted, roles, strict=True))
+    said = f"{each}: {rate:.3g} requests/s and {margin * 100:.0f} % more, by which the prediction may be off"
+    gpus = sum(n * r.gpus_per_replica for n, r in zip(wanted, roles, strict=True))
+    if limit is None or gpus <= limit:
+        return tuple(wanted), Reason("Replicas", said)
+    counts = _most(roles, spec, limit)
+    carried = min(n * (r.capacity or 0.0) for n, r in zip(counts, roles, strict=True))
+    have = ", ".join(f"{n} for {r.role}" for n, r in zip(counts, roles, strict=True))
+    text = f"{have}: {rate:.3g} requests/s would take {gpus} GPUs, maxCount {limit} carries about {carried:.3g}"
+    return counts, Reason("Replicas", f"{text}: raise spec.accelerator.maxCount, or expect a queue")
+
+
+def _most(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, limit: int) -> tuple[int, ...]:
+    """What the budget holds: all of it for one role, the split that carries most for two."""
+    least, most = max(1, spec.scaling.min_replicas or 0), spec.scaling.max_replicas
+    if len(roles) == 2:
+        first, second = (RoleGoodput(r.capacity or 0.0, r.gpus_per_replica) for r in roles)
+        split = best_split(first, second, limit)
+        if split is not None and min(split.prefill, split.decode) >= least:
+            counts = (split.prefill, split.decode)
+            return counts if most is None else (min(counts[0], most), min(counts[1], most))
+    return _share(roles, limit, least, most)
 
 
 def _check_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, wanted: int | None) -> None:
@@ -129,7 +184,13 @@ def _share(roles: tuple[RolePlan, ...], limit: int, least: int, most: int | None
     return tuple(counts)
 
 
+def _how_split(roles: tuple[RolePlan, ...]) -> str:
+    if not all(r.capacity for r in roles):
+        return "GPUs split evenly"
+    return "split as carries most: " + ", ".join(f"a {r.role} replica {r.capacity:.3g} requests/s" for r in roles)
+
+
 def _explain(roles: tuple[RolePlan, ...], counts: tuple[int, ...], limit: int) -> str:
     each = ", ".join(f"{n} x {r.gpus_per_replica} GPU(s) for {r.role}" for r, n in zip(roles, counts, strict=True))
-    how = "the budget filled" if len(roles) == 1 else "GPUs split evenly, a start until measured"
+    how = "the budget filled" if len(roles) == 1 else _how_split(roles)
     return f"{each} within maxCount {limit} ({how}); {UNSIZED}"

@@ -24,6 +24,7 @@ class ModelFacts:
     max_position_embeddings: int
     tie_word_embeddings: bool = False
     sliding_window: int | None = None
+    windowed_layers: int | None = None  # layers with the sliding window; None: all of them
     alibi: bool = False
     num_experts: int | None = None
     num_experts_per_tok: int | None = None
@@ -36,11 +37,13 @@ class ModelFacts:
     quantization: str = ""  # how the weights are stored if not in 16 bits (vLLM's name); "" is 16 bits
     quantized_here: bool = False  # spec.model.quantization asks for what the publisher's own weights are not
     float16: bool = True  # False: vLLM refuses FP16 for this architecture (activations overflow)
+    other_parameters: int = 0  # image encoder, learned positions: part of `parameters`, beside embeddings and layers
 
     @property
     def embedding_parameters(self) -> int:
-        """Input and output embedding: they stay in 16 bits under every weight quantisation here."""
-        return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        """Input and output embedding, and what else is no layer: they stay in 16 bits under every quantisation here."""
+        matrices = 1 if self.tie_word_embeddings else 2
+        return self.vocab_size * self.hidden_size * matrices + self.other_parameters
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,48 @@ class Reason:
     """Why one choice is as it is: a constant for programs, a sentence with its numbers for people."""
 
     code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Of a time, seconds."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What users of the planned replicas should see at `requests_per_second`, and how sure that is.
+
+    True step times lie within `relative_interval` of the model's in 9 of 10 cases that it was checked against
+    (docs/accuracy.md); queueing beyond that is only as regular as Poisson arrivals are. `assumed_rate`: nobody said a
+    rate, so it is 70 % of what the replicas carry.
+    """
+
+    requests_per_second: float
+    assumed_rate: bool
+    ttft: Percentiles
+    tpot: Percentiles
+    by_prompt_tokens: Mapping[str, Percentiles]  # TTFT by bucket
+    utilization: float  # of what binds
+    binds: str  # Compute | RunningRequests | KVMemory
+    relative_interval: float
+    calibrated: tuple[str, ...] = ()  # which parts follow measurements of the live fleet
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A shape that was not chosen, and what it would have cost."""
+
+    layout: str
+    tensor_parallel: int
+    pipeline_parallel: int
+    replicas: int
+    gpus: int
+    requests_per_second: float  # within the SLOs, of all its replicas; 0: misses one even when idle
     message: str
 
 
@@ -62,6 +107,8 @@ class RolePlan:
     pipeline_parallel: int
     engine_args: Mapping[str, str]  # vLLM's flags without dashes; "" for a bare flag
     environment: Mapping[str, str] = field(default_factory=dict)  # what vLLM reads from the environment only
+    # Requests a second that one replica carries within the SLOs it was planned for; None: no prediction was made.
+    capacity: float | None = None
 
     @property
     def gpus_per_replica(self) -> int:
@@ -105,6 +152,8 @@ class Plan:
     settings: LiveSettings
     router: bool  # cache-aware or prefill/decode routing between Envoy and the engines
     reasons: tuple[Reason, ...] = ()
+    prediction: Prediction | None = None
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def gpus(self) -> int:

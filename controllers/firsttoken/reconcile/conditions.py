@@ -5,21 +5,23 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from firsttoken.api.base import Condition
+from firsttoken.reconcile.envoy_views import AWAITED
 from firsttoken.reconcile.observation import Event
 
 _MAX_MESSAGE = 1024  # events are cut there by the API server; conditions say the same
 
-# The conditions of DESIGN §3. Others may add theirs; they are left alone.
+# The conditions of DESIGN §3, and the one of 0013. Others may add theirs; they are left alone.
 OURS = frozenset(
     {
-        *("Ready", "Reconciling", "Stalled", "Planned", "Available", "RolloutProgressing"),
+        *("Ready", "Reconciling", "Stalled", "Planned", "Available", "RolloutProgressing", AWAITED),
         *("SLOMet", "TuningActive", "MetricsAvailable", "DriftDetected"),
     }
 )
-_SUMMARY = {"Reconciling", "Stalled"}  # repeat what Ready says, for kstatus
+_SUMMARY = {"Reconciling", "Stalled", AWAITED}  # repeat what Ready says: for kstatus, and with a time of its own
 
 # A False (or, for Stalled, True) with one of these reasons is a normal stage on the way, not a fault.
-_STAGES = {"Progressing", "WaitingForPods", "GatewayProgressing", "Shifting", "WaitingForRoute", "RollingOut"}
+_STAGES = {"Progressing", "WaitingForPods", "GatewayProgressing", "EnvoySyncing", "Shifting"}
+_STAGES |= {"WaitingForRoute", "RollingOut"}
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,16 @@ from firsttoken.planning.types import Infeasible
 from firsttoken.reconcile import records
 from firsttoken.reconcile.conditions import OURS, dated, transitions
 from firsttoken.reconcile.drift import drifted
+from firsttoken.reconcile.envoy_views import DEADLINE_SECONDS, Envoys, awaited_seconds, overdue, pause
 from firsttoken.reconcile.fleet import Fleet, Observed, by_ref
 from firsttoken.reconcile.judge import Findings, World, judge
-from firsttoken.reconcile.objects import Object, Ref, adopt, is_owned, label, progress, ref
+from firsttoken.reconcile.objects import Object, Ref, adopt, is_owned, label, progress, ref, time_or
 from firsttoken.reconcile.observation import Decision, Observation, Sync
 from firsttoken.reconcile.records import content_hash
 from firsttoken.reconcile.revisions import Library, target
 from firsttoken.reconcile.routes import carrying
 from firsttoken.reconcile.status import build_status
-from firsttoken.reconcile.traffic import Traffic, time_or, traffic
+from firsttoken.reconcile.traffic import Traffic, traffic
 
 RETRY_TAKEN_NAME_SECONDS = 10.0
 _LOOK_SOON_SECONDS = 1.0
@@ -58,14 +59,23 @@ def _world(observation: Observation, service: InferenceService) -> World:
     observed = _observed(observation)
     has_requests = carrying(observed.weights(service.metadata.name))
     try:
-        library = Library(observed.records, observed.unsound, _profiles(observation), observation.images)
+        library = Library(
+            observed.records,
+            observed.unsound,
+            _profiles(observation),
+            observation.images,
+            observation.model_config,
+            observation.model_fault,
+        )
         wanted = target(service, library, has_requests)
     except ValidationError as error:
         wanted = Infeasible("InvalidProfile", f"an AcceleratorProfile can't be used: {_first_fault(error)}")
     infeasible = wanted if isinstance(wanted, Infeasible) else None
     fleet = Fleet(service, observed, None if isinstance(wanted, Infeasible) else wanted, observation.images)
-    flow = traffic(service, fleet.desired, fleet.arms(observation.gateways), observation.now)
-    return World(observation, fleet, flow, tuple(_desired_objects(observation, fleet, flow)), infeasible)
+    late = overdue(service.status.conditions, observation.now)
+    arms = fleet.arms(observation.envoys or Envoys(), overdue=late)
+    flow = traffic(service, fleet.desired, arms, observation.now)
+    return World(observation, fleet, flow, tuple(_desired_objects(observation, fleet, flow)), infeasible, late)
 
 
 def _profiles(observation: Observation) -> dict[str, AcceleratorProfileSpec]:
@@ -122,12 +132,26 @@ def _conclude(
         status=None if wire == (observation.service.get("status") or {}) else wire,
         events=transitions(before.conditions, conditions),
         requeue_after=_requeue(observation.now, before, world, findings),
+        ask=world is not None and observation.envoys is None and _hinges_on_envoys(before, generation, world, findings),
     )
     if world is None:
         return decision
     apply = tuple(o for o in _allowed(world) if drifted(o, _seen(world, o)))
     delete = () if observation.rejected or findings.taken else _obsolete(world)
     return replace(decision, apply=apply, sync=_to_sync(world, apply), delete=delete)
+
+
+def _hinges_on_envoys(before: InferenceServiceStatus, generation: int, world: World, findings: Findings) -> bool:
+    """Whether this pass does what Envoys confirm: requests move, what drained goes, a condition becomes true."""
+    flow = world.flow
+    if flow.next_up != flow.stable or flow.gone:
+        return True
+    was = {c.type: c for c in before.conditions if c.status == "True"}
+    ready, available = was.get("Ready"), findings.available
+    becomes_ready = findings.verdict is not None and findings.verdict.reason == "Serving"
+    if becomes_ready and (ready is None or ready.observed_generation != generation):
+        return True
+    return available is not None and available.holds and "Available" not in was
 
 
 def _allowed(world: World) -> tuple[dict[str, Any], ...]:
@@ -207,11 +231,15 @@ def _requeue(now: datetime, before: InferenceServiceStatus, world: World | None,
     delays = []
     if findings.taken:
         delays.append(RETRY_TAKEN_NAME_SECONDS)
-    if world is not None and world.flow.drained_at is not None:
-        delays.append(max(0.0, (world.flow.drained_at - now).total_seconds()))
+    if world is not None and world.flow.look_at is not None:
+        delays.append(max(0.0, (world.flow.look_at - now).total_seconds()))
     if findings.waits:
         soon = findings.verdict is not None and findings.verdict.soon
         delays.append(_LOOK_SOON_SECONDS if soon else _patience(now, before))
+    if findings.awaited is not None:
+        waited = awaited_seconds(before.conditions, now) or 0.0
+        left = DEADLINE_SECONDS - waited
+        delays.append(min(pause(waited), left) if left > 0 else pause(waited))
     return min(delays, default=None)
 
 

@@ -20,9 +20,14 @@ def failed_status(service: Object, reason: str, message: str, now: datetime) -> 
     except ValidationError:
         return None
     aspects = [Aspect("Ready", False, reason, message), Aspect("Stalled", True, reason, message)]
-    # Not about this generation: nothing was decided on it.
-    told = dated(aspects, before.conditions, now, max(0, before.observed_generation or 0))
+    # Not about this generation: nothing was decided on it. Where nothing ever was, that would read as "not looked at
+    # yet", for ever.
+    never = before.revision is None
+    seen = int(service["metadata"].get("generation", 1)) if never else max(0, before.observed_generation or 0)
+    told = dated(aspects, before.conditions, now, seen)
     kept = [c for c in before.conditions if c.type in OURS and c.type not in _SUMMARY]
     others = [c for c in raw.get("conditions") or () if c.get("type") not in OURS]
     wire = {**raw, "conditions": [*(c.wire() for c in (*told, *kept)), *others]}
+    if never:
+        wire["observedGeneration"] = seen
     return None if wire == raw else wire

@@ -1,6 +1,6 @@
 """The objects a service consists of, from its revisions and where its requests go."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,10 @@ from firsttoken.manifests.names import (
 from firsttoken.planning.output import plan_from_json
 from firsttoken.planning.plan import with_replicas
 from firsttoken.planning.types import Infeasible, Plan
-from firsttoken.reconcile.gateways import GatewayView, without
+from firsttoken.reconcile.envoy_views import Envoys
 from firsttoken.reconcile.objects import Object, Progress, Ref, label, progress, ref
 from firsttoken.reconcile.revisions import Target
-from firsttoken.reconcile.routes import observed_weights
+from firsttoken.reconcile.routes import Versions, observed_weights, versions
 from firsttoken.reconcile.traffic import Arms, Traffic
 
 
@@ -45,7 +45,14 @@ class Observed:
 
     def weights(self, service: str) -> dict[str, int]:
         """What Envoy was told (routes.observed_weights)."""
-        return observed_weights(self.children.get(Ref("v1", "ConfigMap", gateway_routes_name(service))))
+        return observed_weights(self._routes(service))
+
+    def versions(self, service: str) -> Versions | None:
+        """Of the content that Envoy was told (routes.versions)."""
+        return versions(self._routes(service))
+
+    def _routes(self, service: str) -> Object | None:
+        return self.children.get(Ref("v1", "ConfigMap", gateway_routes_name(service)))
 
 
 @dataclass(frozen=True)
@@ -71,14 +78,16 @@ class Fleet:
         running = {label(o, REVISION_LABEL) for o in self.observed.children.values() if o["kind"] == "Deployment"}
         return {name for name in {*self.observed.records, *running, self.desired} if name is not None}
 
-    def arms(self, gateways: Sequence[GatewayView] = ()) -> Arms:
+    def arms(self, envoys: Envoys, *, overdue: bool) -> Arms:
         """What traffic is decided from."""
         return Arms(
             existing=self.existing,
             weights=self.observed.weights(self.service.metadata.name),
             progress=self.progress,
             wants_none=lambda name: not any(self.replicas(name).values()),
-            reached=lambda name: not without(gateways, name),
+            envoys=envoys,
+            versions=self.observed.versions(self.service.metadata.name),
+            overdue=overdue,
         )
 
     def record(self, revision: str) -> Object | None:

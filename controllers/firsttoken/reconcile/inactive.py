@@ -11,7 +11,6 @@ def inactive_fields(spec: InferenceServiceSpec) -> tuple[str, ...]:
     """Paths that the user set to something that has no effect yet. tests/reconcile holds this against the schema."""
     rollout, default = spec.rollout, RolloutSpec()
     checks = {
-        "spec.slos": bool(spec.slos),
         "spec.engine.initial": spec.engine.initial is not None,
         "spec.measurement.promptTokenBuckets": spec.measurement != MeasurementSpec(),
         "spec.tuning.mode": spec.tuning.mode is TuningMode.AUTO,

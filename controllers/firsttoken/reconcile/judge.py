@@ -4,15 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from firsttoken.manifests.names import REVISION_LABEL, gateway_name
+from firsttoken.manifests.names import REVISION_LABEL, gateway_name, gateway_routes_name
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.conditions import Aspect
+from firsttoken.reconcile.envoy_views import AWAITED, Envoys
 from firsttoken.reconcile.fleet import Fleet
-from firsttoken.reconcile.gateways import without
 from firsttoken.reconcile.objects import Progress, Ref, condition, is_owned, label, progress, ref
 from firsttoken.reconcile.observation import Observation
 from firsttoken.reconcile.pods import trouble
 from firsttoken.reconcile.revisions import Target
+from firsttoken.reconcile.routes import Versions, versions
 from firsttoken.reconcile.traffic import Traffic
 
 
@@ -25,6 +26,7 @@ class Verdict:
     message: str
     stalled: bool = False  # nothing will change until somebody acts
     soon: bool = False  # a matter of seconds
+    late: tuple[str, ...] = ()  # Envoys that are awaited
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Findings:
     planned: Aspect | None = None
     available: Aspect | None = None
     rollout: Aspect | None = None
+    awaited: Aspect | None = None
 
     @property
     def waits(self) -> bool:
@@ -52,7 +55,7 @@ class Findings:
         yield Aspect("Ready", verdict.ready, verdict.reason, verdict.message)
         if not verdict.ready:
             yield Aspect("Stalled" if verdict.stalled else "Reconciling", True, verdict.reason, verdict.message)
-        yield from (a for a in (self.planned, self.available, self.rollout) if a is not None)
+        yield from (a for a in (self.planned, self.available, self.rollout, self.awaited) if a is not None)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,18 @@ class World:
     flow: Traffic
     desired: tuple[dict[str, Any], ...]
     infeasible: Infeasible | None = None
+    overdue: bool = False  # Envoys have been awaited for long enough
+
+    @property
+    def envoys(self) -> Envoys:
+        """What the Envoys say."""
+        return self.observation.envoys or Envoys()
+
+    @property
+    def versions(self) -> Versions | None:
+        """Of the routes as they should be."""
+        routes = Ref("v1", "ConfigMap", gateway_routes_name(self.fleet.service.metadata.name))
+        return versions(next((o for o in self.desired if ref(o) == routes), None))
 
     @property
     def taken(self) -> tuple[Ref, ...]:
@@ -82,13 +97,23 @@ class World:
 def judge(world: World) -> Findings:
     """Findings of one reconcile."""
     verdict = _verdict(world)
+    available = _available(world, verdict)
     return Findings(
         taken=world.taken,
         verdict=verdict,
         planned=_planned(world.fleet, world.infeasible),
-        available=_available(world, verdict),
+        available=available,
         rollout=_rollout(world.fleet, world.flow, verdict),
+        awaited=_awaited(world, verdict, available),
     )
+
+
+def _awaited(world: World, verdict: Verdict, available: Aspect) -> Aspect | None:
+    """Since when Envoys are awaited: a condition, because nothing else of a service keeps that time."""
+    late = world.flow.late or verdict.late
+    if not late and available.reason != "EnvoySyncing":
+        return None
+    return Aspect(AWAITED, False, "EnvoySyncing", _behind(late) if late else available.message)
 
 
 def _verdict(world: World) -> Verdict:
@@ -108,29 +133,33 @@ def _verdict(world: World) -> Verdict:
     if absent:
         return Verdict(False, "Progressing", f"creating {', '.join(absent)}")
     if world.flow.stable != target.name:
-        return Verdict(False, "Shifting", _moving(world, target), soon=True)
-    return _route_not_accepted(world) or _not_reached(world, target) or _serving(world, target)
+        return _moving(world, target)
+    return _route_not_accepted(world) or _serving(world, target)
 
 
-def _not_reached(world: World, target: Target) -> Verdict | None:
-    """An Envoy without an endpoint of the revision answers 503, whatever its routes say."""
-    blind = without(world.observation.gateways, target.name) if any(world.fleet.replicas(target.name).values()) else []
-    if not blind:
-        return None
-    text = f"revision {target.name} is complete; {', '.join(blind)} has not found its endpoints yet"
-    return Verdict(False, "GatewaySyncing", text, soon=True)
+def _moving(world: World, target: Target) -> Verdict:
+    late, text = world.flow.late, f"revision {target.name} is complete, requests move to it"
+    if world.flow.next_up != target.name:
+        return Verdict(False, "EnvoySyncing", f"{text} soon: {_behind(late)}", late=late)
+    return Verdict(False, "Shifting", f"{text}; {_behind(late)}" if late else text, soon=True, late=late)
 
 
-def _moving(world: World, target: Target) -> str:
-    text = f"revision {target.name} is complete, requests move to it"
-    blind = without(world.observation.gateways, target.name)
-    return f"{text} when {', '.join(blind)} has found its endpoints" if blind else text
+def _behind(pods: Iterable[str]) -> str:
+    return f"waiting for Envoy to take up its routes and find the revision's pods: {', '.join(pods)}"
 
 
 def _serving(world: World, target: Target) -> Verdict:
+    """An Envoy that has not the routes, or no endpoint behind them, answers 503. One that says nothing for a minute
+    while others answer is out of the operator's reach, not out of order.
+    """
     if not any(world.fleet.replicas(target.name).values()):
         return Verdict(True, "ScaledToZero", "no replica is wanted, and none runs")
-    return Verdict(True, "Serving", f"revision {target.name} serves with {_size(target.plan)}")
+    late = world.envoys.late(world.versions, target.name, silent=not world.overdue)
+    if late:
+        return Verdict(False, "EnvoySyncing", f"revision {target.name} is complete; {_behind(late)}", late=late)
+    silent = world.envoys.silent if world.envoys.answered else ()
+    note = f"; no answer from {', '.join(silent)}" if silent else ""
+    return Verdict(True, "Serving", f"revision {target.name} serves with {_size(target.plan)}{note}")
 
 
 def _route_not_accepted(world: World) -> Verdict | None:
@@ -228,8 +257,21 @@ def _available(world: World, verdict: Verdict) -> Aspect:
         return Aspect("Available", False, "GatewayProgressing", f"Envoy: 0 of {gateway.wanted} replicas ready")
     if not serving.serves:
         return Aspect("Available", False, "NoReplicaReady", f"revision {flow.stable}: no replica ready")
+    if not _reachable(world, flow.stable):
+        text = f"revision {flow.stable} has pods, but no Envoy sends requests to them yet"
+        return Aspect("Available", False, "EnvoySyncing", text)
     message = f"revision {flow.stable}: {serving.ready} of {serving.wanted} pods ready"
     return Aspect("Available", True, "Serving", message)
+
+
+def _reachable(world: World, stable: str) -> bool:
+    """Whether one Envoy at least leads to what serves. Its routes did if somebody got an answer before; else they must
+    have arrived.
+    """
+    before = next((c.status for c in world.fleet.service.status.conditions if c.type == "Available"), None)
+    views, told = world.envoys.answered, world.fleet.observed.versions(world.fleet.service.metadata.name)
+    arrived = before == "True" or not views or any(not view.late(told, stable) for view in views)
+    return world.envoys.found(stable) and arrived
 
 
 def _rollout(fleet: Fleet, flow: Traffic, verdict: Verdict) -> Aspect | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from firsttoken.manifests.names import FIELD_MANAGER
@@ -108,3 +109,12 @@ def progress(deployment: Object | None) -> Progress:
     # While old pods exist, readyReplicas counts them too; only what exceeds them is certainly current.
     ready = max(0, min(updated, int(status.get("readyReplicas", 0)) - (total - updated)))
     return Progress(wanted, ready, complete=updated == total == wanted and available >= wanted)
+
+
+def time_or(text: str, otherwise: datetime) -> datetime:
+    """A time as the API server keeps it; `otherwise` if Python can't read it."""
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return otherwise
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from firsttoken.manifests.images import Images
-from firsttoken.reconcile.gateways import GatewayView
+from firsttoken.reconcile.envoy_views import Envoys
 from firsttoken.reconcile.objects import Object, Ref
 
 
@@ -16,9 +16,11 @@ class Observation:
 
     `rejected` holds what the API server refused in this very pass (reference -> its message), so that the status says
     it. `children` are the objects that carry the service's label and are ours; `pods` are read only while something is
-    not ready; `foreign` are names we want that belong to somebody else; `gateways` are the Envoys that were asked and
-    answered; `profiles` holds the AcceleratorProfiles that exist among those the spec names; `gateway_api` says whether
-    the cluster knows HTTPRoutes.
+    not ready; `foreign` are names we want that belong to somebody else; `envoys` is what came of asking the Envoys,
+    None if they were not asked: then what was written counts as arrived, and `Decision.ask` says whether asking could
+    matter; `profiles` holds the AcceleratorProfiles that exist among those the spec names; `gateway_api` says whether
+    the cluster knows HTTPRoutes. `model_config` is the config.json of a model that neither spec nor catalogue nor a
+    record knows, `model_fault` why the hub did not give it.
     """
 
     now: datetime
@@ -26,11 +28,13 @@ class Observation:
     revisions: tuple[Object, ...] = ()
     children: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
-    gateways: tuple[GatewayView, ...] = ()
+    envoys: Envoys | None = None
     profiles: Mapping[str, Object] = field(default_factory=dict)
     foreign: frozenset[Ref] = frozenset()
     rejected: Mapping[Ref, str] = field(default_factory=dict)
     gateway_api: bool = True
+    model_config: Mapping[str, Any] | None = None
+    model_fault: str = ""
     images: Images = field(default_factory=Images)
 
 
@@ -55,7 +59,8 @@ class Sync:
 class Decision:
     """What to do, in this order: apply, sync, tell events, write status, delete.
 
-    `status` is None when it would not change. `requeue_after` (seconds) asks for a look without an event.
+    `status` is None when it would not change. `requeue_after` (seconds) asks for a look without an event. `ask`: this
+    was decided without the Envoys, and what they say could change it.
     """
 
     apply: tuple[dict[str, Any], ...] = ()
@@ -64,6 +69,7 @@ class Decision:
     events: tuple[Event, ...] = ()
     delete: tuple[Object, ...] = ()
     requeue_after: float | None = None
+    ask: bool = False
 
     @property
     def writes(self) -> bool:

@@ -77,12 +77,14 @@ def _where(pod: Object) -> str:
     affinity: Mapping[str, Any] = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
     asked = [
-        f"{e['key']} {e['operator']} {'/'.join(e.get('values') or ())}".strip()
+        " and ".join(
+            f"{e['key']} {e['operator']} {'/'.join(e.get('values') or ())}".strip()
+            for e in term.get("matchExpressions") or ()
+        )
         for term in terms
-        for e in term.get("matchExpressions") or ()
     ]
     chosen = [f"{key}={value}" for key, value in sorted((pod["spec"].get("nodeSelector") or {}).items())]
-    wanted = [part for part in (" or ".join(asked), *chosen) if part]
+    wanted = [part for part in (" or ".join(filter(None, asked)), *chosen) if part]
     return f" on nodes with {' and '.join(wanted)}" if wanted else ""
 
 

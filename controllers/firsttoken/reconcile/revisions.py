@@ -1,25 +1,30 @@
 """Which revision the spec asks for: pinned if it was planned before, else planned now (invariants 16, 18; D24, S22)."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from firsttoken.api.base import API_VERSION
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService, InferenceServiceSpec, RevisionStatus
+from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import labels
 from firsttoken.manifests.revision import revision_objects
+from firsttoken.planning.calibration import Calibration, calibration_from
+from firsttoken.planning.models import wants_config
 from firsttoken.planning.output import plan_from_json, plan_to_json
 from firsttoken.planning.plan import make_plan, with_replicas
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.objects import Object
-from firsttoken.reconcile.records import PLACEHOLDER, content_hash, objects_hash
+from firsttoken.reconcile.records import PLACEHOLDER, canonical, content_hash, objects_hash
 
 # What engines are built from. Replicas, budgets, rates, SLOs, live settings, rollout and routing are left out:
-# changing those restarts nothing. tests/reconcile holds this list against what planning and rendering read.
+# changing those restarts nothing. A first plan is made for them, and then it stands: only replicas follow the rate.
+# tests/reconcile holds this list against what planning and rendering read.
 _INPUTS = {"model", "accelerator", "workload", "layout", "engine", "measurement", "podTemplate", "tuning"}
 _NOT_INPUTS = {"accelerator": {"maxCount"}, "workload": {"requestsPerSecond"}, "tuning": {"mode"}}
 
@@ -43,6 +48,8 @@ class Library:
     unsound: Mapping[str, str]
     profiles: Mapping[str, AcceleratorProfileSpec]
     images: Images
+    config: Mapping[str, Any] | None = None  # config.json from the hub
+    config_fault: str = ""  # why it is not there
 
 
 def revision_inputs(spec: InferenceServiceSpec) -> dict[str, Any]:
@@ -59,6 +66,21 @@ def revision_inputs(spec: InferenceServiceSpec) -> dict[str, Any]:
 def inputs_hash_of(inputs: Mapping[str, Any]) -> str:
     """First 8 hex digits of the hash of a spec's inputs: what `status.revision.inputsHash` holds."""
     return content_hash(inputs)[:8]
+
+
+def kept_config(records: Iterable[Object], model: ModelSpec) -> dict[str, Any] | None:
+    """The config.json that a revision of the same model was planned with: neither a hub that is out nor an edited
+    repository changes what a service is planned from. Another spec.model.revision looks again.
+    """
+    same = [
+        r
+        for r in records
+        if r["spec"]["plan"].get("modelConfig")
+        and r["spec"]["inputs"]["model"]["uri"] == model.uri
+        and r["spec"]["inputs"]["model"].get("revision") == model.revision
+    ]
+    newest = max(same, key=_age, default=None)
+    return dict(newest["spec"]["plan"]["modelConfig"]) if newest is not None else None
 
 
 def target(service: InferenceService, library: Library, carrying: str | None) -> Target | Infeasible:
@@ -100,9 +122,14 @@ def _resized(service: InferenceService, record: Object, inputs: Mapping[str, Any
 
 def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]) -> Target | Infeasible:
     """A fresh plan as a revision: one that is on record already, or a new one. Raises UnsupportedPlan."""
-    plan = make_plan(service.spec, library.profiles)
+    wanted = wants_config(service.spec.model)
+    config = (kept_config(library.records.values(), service.spec.model) or library.config) if wanted else None
+    calibration = calibration_from(library.records.values())
+    profiles = {name: profile.wire() for name, profile in library.profiles.items()}
+    plan = _plan(canonical(service.spec.wire()), canonical(profiles), calibration, canonical(config))
     if isinstance(plan, Infeasible):
-        return plan
+        unknown = plan.constraint == "UnknownModel" and library.config_fault
+        return replace(plan, message=f"{plan.message}; {library.config_fault}") if unknown else plan
     template = revision_objects(service, PLACEHOLDER, plan, library.profiles, library.images)
     digest = content_hash(template)
     name = f"{service.metadata.name}-{digest[:8]}"
@@ -126,11 +153,18 @@ def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]
             "reason": {"type": "SpecChange", "message": _what_changed(parent, inputs)},
             **({"parent": parent["metadata"]["name"]} if parent is not None else {}),
             "inputs": inputs,
-            "plan": plan_to_json(plan),
+            "plan": {**plan_to_json(plan), **({"modelConfig": dict(config)} if config is not None else {})},
             "objects": objects,
         },
     }
     return Target(name, record, plan, inputs_hash_of(inputs), is_new=True)
+
+
+@lru_cache(maxsize=1024)
+def _plan(spec: str, profiles: str, calibration: Calibration, config: str) -> Plan | Infeasible:
+    """`make_plan`, remembered: one pass decides up to three times on the same things, and a plan takes tens of ms."""
+    found = {name: AcceleratorProfileSpec.model_validate(p) for name, p in json.loads(profiles).items()}
+    return make_plan(InferenceServiceSpec.model_validate_json(spec), found, calibration, json.loads(config))
 
 
 def _what_changed(parent: Object | None, inputs: Mapping[str, Any]) -> str:

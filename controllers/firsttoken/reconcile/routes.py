@@ -2,10 +2,29 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from firsttoken.manifests.envoy_bootstrap import CLUSTERS_FILE, ROUTES_FILE
 from firsttoken.reconcile.objects import Object
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Which content of the two files: Envoy repeats the `version_info` of what it has taken up."""
+
+    clusters: str
+    routes: str
+
+
+def versions(routes: Object | None) -> Versions | None:
+    """What a routes ConfigMap calls its content, None if it is unreadable or not there."""
+    try:
+        data = (routes or {})["data"]
+        clusters, split = (json.loads(data[file])["version_info"] for file in (CLUSTERS_FILE, ROUTES_FILE))
+    except (KeyError, ValueError, TypeError):
+        return None
+    return Versions(str(clusters), str(split))
 
 
 def observed_weights(routes: Object | None) -> dict[str, int]:

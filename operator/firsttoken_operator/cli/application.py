@@ -22,6 +22,7 @@ from firsttoken_operator.cli.options import (
     Debug,
     Files,
     Kubeconfig,
+    ModelConfig,
     Name,
     Namespace,
     NamespaceOfNone,
@@ -120,6 +121,7 @@ def plan(
     filename: Files,
     recursive: Recursive = False,
     profiles: Profiles = [],  # noqa: B006 - typer copies it
+    model_config: ModelConfig = None,
     output: OutputPlan = PlanOutput.TABLE,
 ) -> None:
     """
@@ -129,6 +131,10 @@ def plan(
     --profiles; the later one of a name counts. With -o json or yaml, one service gives one object and several give a
     list.
 
+    Models come from the built-in catalogue or from spec.model.architecture. For others the config.json beside their
+    weights is read: --model-config names it, else the hub is asked for hf:// models (HF_ENDPOINT, HF_TOKEN;
+    HF_HUB_OFFLINE=1 forbids it).
+
     Exit codes: 0 feasible, 1 infeasible (with the constraint that binds and the nearest feasible request), 2 bad
     input.
 
@@ -137,10 +143,11 @@ def plan(
       {program} plan -f service.yaml
       {program} plan -f service.yaml -o json
       {program} plan -f service.yaml --profiles our-gpus.yaml
+      {program} plan -f service.yaml --model-config weights/config.json
     """
     from firsttoken_operator.cli import offline
 
-    _end(offline.plan(filename, profiles, recursive=recursive, output=output.value))
+    _end(offline.plan(filename, profiles, model_config, recursive=recursive, output=output.value))
 
 
 def render(
@@ -148,6 +155,7 @@ def render(
     filename: Files,
     recursive: Recursive = False,
     profiles: Profiles = [],  # noqa: B006 - typer copies it
+    model_config: ModelConfig = None,
     namespace: NamespaceOfNone = "default",
     serving: Serving = False,
     output: OutputRender = RenderOutput.YAML,
@@ -170,7 +178,13 @@ def render(
 
     _end(
         offline.render(
-            filename, profiles, namespace, recursive=recursive, serving=serving, as_json=output is RenderOutput.JSON
+            filename,
+            profiles,
+            namespace,
+            model_config,
+            recursive=recursive,
+            serving=serving,
+            as_json=output is RenderOutput.JSON,
         )
     )
 

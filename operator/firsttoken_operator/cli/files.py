@@ -57,7 +57,7 @@ def _path(path: str, recursive: bool) -> Iterator[Source | Unreadable]:
         else:
             yield _file(path)
     except (OSError, ValueError) as error:
-        yield Unreadable(path, _why(error))
+        yield Unreadable(path, why(error))
 
 
 def _folder(folder: Path, name: str, recursive: bool) -> Iterator[Source | Unreadable]:
@@ -80,7 +80,7 @@ def _file(path: str) -> Source | Unreadable:
         with Path(path).open("rb") as stream:
             return _decoded(path, stream.read(MAX_BYTES + 1))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        return Unreadable(path, _why(error))
+        return Unreadable(path, why(error))
 
 
 def _stdin() -> Source | Unreadable:
@@ -89,7 +89,7 @@ def _stdin() -> Source | Unreadable:
             return Unreadable(STDIN_NAME, "standard input is closed: pipe YAML into it")
         return _decoded(STDIN_NAME, sys.stdin.buffer.read(MAX_BYTES + 1))
     except (OSError, ValueError) as error:
-        return Unreadable(STDIN_NAME, _why(error))
+        return Unreadable(STDIN_NAME, why(error))
 
 
 def _decoded(name: str, data: bytes) -> Source | Unreadable:
@@ -105,7 +105,8 @@ def _decoded(name: str, data: bytes) -> Source | Unreadable:
     return Source(name, text)
 
 
-def _why(error: OSError | ValueError) -> str:
+def why(error: OSError | ValueError) -> str:
+    """What is wrong with a path, and what to do."""
     number = error.errno if isinstance(error, OSError) else None
     if number in _REMEDIES:
         return _REMEDIES[number]

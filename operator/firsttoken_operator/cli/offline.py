@@ -15,10 +15,11 @@ from firsttoken.planning.output import plan_to_json
 from firsttoken.planning.plan import make_plan
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.inactive import inactive_reason
-from firsttoken_operator.cli import inputs, plan_view, rendering
+from firsttoken_operator.cli import inputs, model_config, plan_view, rendering
 from firsttoken_operator.cli.console import complain, echo, painter, show
 from firsttoken_operator.cli.errors import AnswerIsNo, BadInput, Ended, ExitCode
 from firsttoken_operator.cli.inputs import Inputs
+from firsttoken_operator.cli.model_config import Configs
 
 Object = Mapping[str, Any]
 
@@ -47,11 +48,15 @@ def validate(paths: Sequence[str], *, recursive: bool, as_json: bool) -> ExitCod
     return ExitCode.BAD_INPUT if loaded.faults else ExitCode.DONE
 
 
-def plan(paths: Sequence[str], profile_paths: Sequence[str], *, recursive: bool, output: str) -> ExitCode:
+def plan(
+    paths: Sequence[str], profile_paths: Sequence[str], config_path: str | None, *, recursive: bool, output: str
+) -> ExitCode:
     """Plan each service and show it."""
     services, profiles = _services(paths, profile_paths, recursive)
     specs = {name: AcceleratorProfileSpec.model_validate(p["spec"]) for name, p in profiles.items()}
-    outcomes = [(s, _planned(InferenceService.model_validate(s).spec, specs)) for s in services]
+    wanted = [InferenceService.model_validate(s).spec for s in services]
+    configs = model_config.find([spec.model for spec in wanted], config_path)
+    outcomes = [(s, _planned(spec, specs, configs)) for s, spec in zip(services, wanted, strict=True)]
     if output == "table":
         _show_plans(outcomes)
     else:
@@ -60,9 +65,12 @@ def plan(paths: Sequence[str], profile_paths: Sequence[str], *, recursive: bool,
     return ExitCode.NO if any(isinstance(outcome, Infeasible) for _, outcome in outcomes) else ExitCode.DONE
 
 
-def _planned(spec: InferenceServiceSpec, profiles: Mapping[str, AcceleratorProfileSpec]) -> Plan | Infeasible:
+def _planned(
+    spec: InferenceServiceSpec, profiles: Mapping[str, AcceleratorProfileSpec], configs: Configs
+) -> Plan | Infeasible:
     """The plan with everything that the status would tell about it, fields without effect included."""
-    outcome, inactive = make_plan(spec, profiles), inactive_reason(spec)
+    outcome, inactive = make_plan(spec, profiles, config=configs.of(spec.model)), inactive_reason(spec)
+    outcome = configs.told(outcome, spec.model)
     if isinstance(outcome, Infeasible) or inactive is None:
         return outcome
     return replace(outcome, reasons=(*outcome.reasons, inactive))
@@ -94,15 +102,24 @@ def _emit(value: Any, output: str) -> None:
 
 
 def render(
-    paths: Sequence[str], profile_paths: Sequence[str], namespace: str, *, recursive: bool, serving: bool, as_json: bool
+    paths: Sequence[str],
+    profile_paths: Sequence[str],
+    namespace: str,
+    config_path: str | None,
+    *,
+    recursive: bool,
+    serving: bool,
+    as_json: bool,
 ) -> ExitCode:
     """Print the objects of each service. Nothing is printed unless every service can be rendered."""
     services, profiles = _services(paths, profile_paths, recursive)
+    models = [InferenceService.model_validate(s).spec.model for s in services]
+    configs = model_config.find(models, config_path)
     objects: list[dict[str, Any]] = []
-    for service in services:
+    for service, model in zip(services, models, strict=True):
         placed = {**service, "metadata": {"namespace": namespace, **service["metadata"]}}
         try:
-            objects += rendering.objects_of(placed, profiles, serving=serving)
+            objects += rendering.objects_of(placed, profiles, configs.seen(model), serving=serving)
         except (AnswerIsNo, UnsupportedPlan) as error:
             raise AnswerIsNo(f"{service['metadata']['name']}: {error}") from error
     if as_json:

@@ -46,6 +46,15 @@ Profiles = Annotated[
         show_default=False,
     ),
 ]
+ModelConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--model-config",
+        metavar="FILE",
+        help="config.json of a model that is not in the catalogue; default: the hub is asked for hf:// models.",
+        show_default=False,
+    ),
+]
 Namespace = Annotated[
     str | None,
     typer.Option(

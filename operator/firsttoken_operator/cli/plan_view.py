@@ -4,7 +4,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from firsttoken.planning.types import Infeasible, MemoryBudget, Plan, RolePlan
+from firsttoken.planning.forecast import milliseconds
+from firsttoken.planning.types import Infeasible, MemoryBudget, Plan, Prediction, RolePlan
 from firsttoken_operator.cli.console import bullets, columns, heading, pairs, printable
 
 GB = 10**9  # as in the planner's reasons, so that figures can be compared
@@ -25,6 +26,8 @@ def feasible(name: str, plan: Plan) -> RenderableType:
         Padding(_roles(plan.roles), (0, 0, 0, 2)),
         heading(f"Memory of one {plan.roles[-1].role} replica"),
         pairs(_memory(plan.memory, plan.max_model_length)),
+        *_predicted(plan.prediction),
+        *_alternatives(plan),
         *_flags(plan.roles),
         heading("Why"),
         pairs([(reason.code, Text(printable(reason.message))) for reason in plan.reasons]),
@@ -85,6 +88,44 @@ def _memory(memory: MemoryBudget, longest: int) -> list[tuple[str, RenderableTyp
     reserved = f"against {at_maximum:,} if each reserved {longest:,} tokens"
     shown.append(("Concurrency", Text(f"{by_need:,} requests of the workload's P95, KV taken by need; {reserved}")))
     return shown
+
+
+def _predicted(prediction: Prediction | None) -> list[RenderableType]:
+    """Times by prompt length, as users see them at the rate named."""
+    if prediction is None:
+        return []
+    table = columns("PROMPT TOKENS", "TTFT P50", "P95", "P99", right=frozenset({1, 2, 3}))
+    for name, found in (("all", prediction.ttft), *prediction.by_prompt_tokens.items()):
+        table.add_row(name, *(milliseconds(t) for t in (found.p50, found.p95, found.p99)))
+    tpot = prediction.tpot
+    sure = f"step times ±{prediction.relative_interval * 100:.0f} %"
+    if prediction.calibrated:
+        sure += f"; calibrated on the live fleet: {', '.join(prediction.calibrated)}"
+    facts: list[tuple[str, RenderableType]] = [
+        ("TPOT", Text(f"P50 {milliseconds(tpot.p50)}, P95 {milliseconds(tpot.p95)}, P99 {milliseconds(tpot.p99)}")),
+        ("Utilisation", Text(f"{prediction.utilization * 100:.0f} % of what binds first: {prediction.binds}")),
+        ("Confidence", Text(sure)),
+    ]
+    rate = f"Predicted at {prediction.requests_per_second:.3g} requests/s"
+    return [
+        heading(rate + (" (assumed)" if prediction.assumed_rate else "")),
+        Padding(table, (0, 0, 0, 2)),
+        pairs(facts),
+    ]
+
+
+def _alternatives(plan: Plan) -> list[RenderableType]:
+    """The shapes that were looked at beside the chosen one."""
+    if not plan.alternatives:
+        return []
+    table = columns("TP×PP", "REPLICAS", "GPUS", "REQUESTS/S", "REQUESTS/S A GPU", right=frozenset({1, 2, 3, 4}))
+    for other in plan.alternatives:
+        carried = other.requests_per_second
+        figures = (f"{carried:.3g}", f"{carried / other.gpus:.3g}") if carried else ("misses an SLO", "")
+        table.add_row(
+            f"{other.tensor_parallel}×{other.pipeline_parallel}", str(other.replicas), str(other.gpus), *figures
+        )
+    return [heading(f"Other shapes of {plan.roles[-1].role}, within the SLOs"), Padding(table, (0, 0, 0, 2))]
 
 
 def _flags(roles: tuple[RolePlan, ...]) -> list[RenderableType]:

@@ -21,13 +21,22 @@ REVISION_KIND = "InferenceRevision"
 _MOST_PASSES = 8  # two are needed: requests move, then nothing is left to do
 
 
-def objects_of(service: Mapping[str, Any], profiles: Mapping[str, Mapping[str, Any]], *, serving: bool) -> list[Object]:
+def objects_of(
+    service: Mapping[str, Any],
+    profiles: Mapping[str, Mapping[str, Any]],
+    config: tuple[Mapping[str, Any] | None, str] = (None, ""),
+    *,
+    serving: bool,
+) -> list[Object]:
     """Objects in the order of creation, without owner references (there is no owner yet).
 
     With `serving` the revision has taken over and the gateway leads to it, as it is once pods are ready; without, the
     gateway has no backend yet. Raises AnswerIsNo when nothing would be created.
     """
-    observation = Observation(now=_NOW, service=_as_stored(service), profiles=profiles)
+    found, fault = config
+    observation = Observation(
+        now=_NOW, service=_as_stored(service), profiles=profiles, model_config=found, model_fault=fault
+    )
     first = decide(observation)
     if not first.apply:
         raise AnswerIsNo(_why_not(first))

@@ -73,8 +73,11 @@ class StepModel:
         windowed_layers: int | None = None,
         link: float | None = None,
         found: Efficiencies | None = None,
+        scale: tuple[float, float] = (1.0, 1.0),
     ) -> None:
-        """`found`: efficiencies other than the shipped ones, for the fit. Raises InfeasibleError: unknown KV format."""
+        """`scale`: measured over predicted seconds of steps with prompts in them, and of those without.
+
+        `found`: efficiencies other than the shipped ones, for the fit. Raises InfeasibleError: unknown KV format."""
         self.facts, self.device = facts, device
         self._found = found or efficiencies(device)
         self._ranks, self._stages = tensor_parallel, pipeline_parallel
@@ -82,11 +85,13 @@ class StepModel:
         self._layout = layout(facts)
         self._formats = rank.formats(facts, device, self._found)
         prefill, decode, rates = rank.attention(facts, device, self._found, tensor_parallel, kv_cache_dtype)
-        windowed = facts.num_hidden_layers if windowed_layers is None else windowed_layers
+        given = facts.windowed_layers if windowed_layers is None else windowed_layers
+        windowed = facts.num_hidden_layers if given is None else given
         self._windowed = windowed if facts.sliding_window else 0
         self._full = facts.num_hidden_layers - self._windowed
         self._prefill, self._decode, self._attention_rates = prefill, decode, rates
         self._prefill_full, self._decode_full = replace(prefill, window=None), replace(decode, window=None)
+        self._prefill_scale, self._decode_scale = scale
         self._by_tokens: dict[int, tuple[float, float]] = {}
         self._by_rows: dict[int, float] = {}
         self.relative_interval = self._interval()
@@ -114,6 +119,7 @@ class StepModel:
         cpu *= 1e-6
         gpu = known[0] + known[1] + attention + head
         seconds = max(gpu, cpu) if self._overlap else gpu + cpu
+        seconds *= self._prefill_scale if tokens > count else self._decode_scale
         return StepTime(seconds, known[0], attention, known[1], head, cpu, self.relative_interval)
 
     def prefill_seconds(

@@ -1,0 +1,250 @@
+"""From a Hugging Face config.json to a model's shape. Pure; `hf_families` has the table of families.
+
+What an unknown architecture leaves open is named field by field, so that it can be given inline.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
+from firsttoken.api.architecture import InlineArchitecture
+from firsttoken.planning import shape as shapes
+from firsttoken.planning.hf_families import FAMILIES, KEYS, Config, Family
+from firsttoken.planning.hf_fields import Fields, count, find, short
+from firsttoken.planning.hf_quantization import StoredAs, quantization_of, stored_as
+from firsttoken.planning.hf_quantization import essentials as quantization_essentials
+from firsttoken.planning.refusal import InfeasibleError
+
+INLINE = "spec.model.architecture.inline"
+# What InlineArchitecture can't do without, and what it assumes.
+NEEDED = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
+    "max_position_embeddings",
+)  # fmt: skip
+OPTIONAL = (
+    "num_key_value_heads", "head_dim", "tie_word_embeddings", "num_experts", "num_experts_per_tok",
+    "moe_intermediate_size",
+)  # fmt: skip
+# Everything that is read beside KEYS.
+READ = (
+    "model_type", "architectures", "torch_dtype", "dtype", "layer_types", "rope_scaling", "rope_parameters",
+    "sliding_window_pattern", "use_sliding_window", "max_window_layers", "multi_query", "new_decoder_architecture",
+    "alibi", "attn_config", "expansion_ratio", "n_shared_experts", "shared_expert_intermediate_size",
+    "first_k_dense_replace", "decoder_sparse_step", "moe_layer_freq", "mlp_only_layers", "vision_config",
+    "spatial_merge_size",
+)  # fmt: skip
+# Types of rope whose factor max_position_embeddings already holds (vLLM 0.32, _get_and_verify_max_len).
+STRETCHED_ALREADY = ("default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
+
+
+@dataclass(frozen=True)
+class ConfigFacts:
+    """What a config.json says. `windowed_layers`: None means all that there are, where the shape has a window."""
+
+    architecture: str  # as `architectures` names it
+    shape: InlineArchitecture
+    mla: shapes.LatentAttention | None = None
+    moe: shapes.ExpertLayout | None = None
+    windowed_layers: int | None = None
+    other_parameters: int = 0  # image encoder, learned positions: beside embeddings and layers, in 16 bits
+    stored: StoredAs = field(default_factory=StoredAs)
+    float16: bool = True
+    dtype: str = ""  # of the weights that are not quantised; vLLM serves float32 in 16 bits
+
+
+def is_config(value: Any) -> bool:
+    """Whether `value`, parsed from JSON, is a model's config.json."""
+    return isinstance(value, Mapping) and ("model_type" in value or "architectures" in value)
+
+
+def essentials(config: Config) -> dict[str, Any]:
+    """The part of a config.json that `read_config` reads: what a record keeps of it (a few hundred bytes)."""
+    wanted = {*READ, *(key for keys in KEYS.values() for key in keys)}
+    kept = {k: v for k, v in config.items() if k in wanted}
+    if isinstance(config.get("text_config"), Mapping):
+        kept["text_config"] = {k: v for k, v in config["text_config"].items() if k in wanted}
+    said = quantization_of(config)
+    return kept if said is None else {**kept, "quantization_config": quantization_essentials(said)}
+
+
+def read_config(config: Config) -> ConfigFacts:
+    """The facts in a config.json. Raises InfeasibleError: unknown architecture, fields missing or out of range."""
+    name, text = architecture(config), _text(config)
+    outer = FAMILIES.get(str(config.get("model_type")))
+    family = FAMILIES.get(_text_type(config, outer)) if outer is not None else None
+    if outer is None or family is None or (text is not config and outer.vision is None):
+        raise _unknown(config, text)
+    given = Fields(config, text, family)
+    missing = [f for f in NEEDED if given.number(f) is None]
+    if missing:
+        raise _incomplete(name, given, missing)
+    return _facts(name, config, given, outer)
+
+
+def architecture(config: Config) -> str:
+    """What the model is called: its class, or its model_type."""
+    classes = config.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes else None
+    return str(first or config.get("model_type") or "an unnamed architecture")
+
+
+def _text(config: Config) -> Config:
+    """The part about the language model: `text_config` of a multimodal one. What it leaves out stands outside."""
+    inner = config.get("text_config")
+    if not isinstance(inner, Mapping):
+        return config
+    shared = {k: config[k] for k in ("tie_word_embeddings", "torch_dtype", "dtype") if k in config}
+    return {**shared, **inner}
+
+
+def _text_type(config: Config, outer: Family) -> str:
+    inner = config.get("text_config")
+    if isinstance(inner, Mapping):
+        return str(inner.get("model_type") or outer.text)
+    return outer.text or str(config.get("model_type"))
+
+
+def _facts(name: str, config: Config, given: Fields, outer: Family) -> ConfigFacts:
+    window, windowed = _windows(given)
+    experts = given.number("num_experts") or 0
+    sparse = experts > 1
+    shape = _shape(
+        name,
+        {
+            **{f: given.number(f) for f in (*NEEDED, "head_dim")},
+            "max_position_embeddings": _positions(given),
+            "num_key_value_heads": given.kv_heads(),
+            "tie_word_embeddings": given.tied(),
+            "gated_mlp": given.family.gated,
+            "sliding_window": window,
+            "alibi": given.alibi(),
+            "num_experts": experts if sparse else None,
+            "num_experts_per_tok": given.number("num_experts_per_tok") if sparse else None,
+            "moe_intermediate_size": given.number("moe_intermediate_size") if sparse else None,
+        },
+    )
+    return ConfigFacts(
+        architecture=name,
+        shape=shape,
+        mla=_latent(given) if given.family.latent else None,
+        moe=_layout(given, shape) if sparse else None,
+        windowed_layers=windowed,
+        other_parameters=_beside(config, given, outer, shape),
+        stored=stored_as(config),
+        float16=given.family.float16,
+        dtype=str(given.text.get("torch_dtype") or given.text.get("dtype") or "").removeprefix("torch."),
+    )
+
+
+def _shape(name: str, fields: Mapping[str, Any]) -> InlineArchitecture:
+    """Raises InfeasibleError for what the API would not take inline, and for numbers that contradict one another."""
+    try:
+        shape = InlineArchitecture.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        text = f"config.json of {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise InfeasibleError("UnknownModel", text) from error
+    heads, kv = shape.num_attention_heads, shapes.kv_heads(shape)
+    if heads % kv:
+        raise InfeasibleError("UnknownModel", f"config.json of {name}: {kv} KV heads do not divide {heads} heads")
+    if shape.head_dim is None and shape.hidden_size % heads:
+        text = f"{heads} heads do not divide hidden_size {shape.hidden_size}, and there is no head_dim"
+        raise InfeasibleError("UnknownModel", f"config.json of {name}: {text}")
+    if shape.num_experts and not 0 < (shape.num_experts_per_tok or 0) <= shape.num_experts:
+        text = f"of {shape.num_experts} experts a token takes {shape.num_experts_per_tok or 'an unknown number'}"
+        raise InfeasibleError("UnknownModel", f"config.json of {name}: {text}")
+    return shape
+
+
+def _windows(given: Fields) -> tuple[int | None, int | None]:
+    """The window, tokens, and how many layers have it (None: all). A window that nothing can exceed is none."""
+    layers, window = given.needed("num_hidden_layers"), given.number("sliding_window")
+    types = given.text.get("layer_types")
+    if isinstance(types, list) and len(types) == layers:
+        strange = sorted({str(t) for t in types} - {"sliding_attention", "full_attention"})
+        if strange:
+            text = f"config.json: layers of type {', '.join(strange)} are not known to the planner"
+            raise InfeasibleError("UnknownModel", f"{text}: give {INLINE}, as near as it comes")
+        windowed = types.count("sliding_attention")
+    else:
+        windowed = min(layers, given.family.windows(given.text, layers))
+    if window is None or not windowed or window >= _positions(given):
+        return None, None
+    return window, windowed if windowed < layers else None
+
+
+def _positions(given: Fields) -> int:
+    """The longest sequence, tokens: stretched by rope's factor where the config counts without it."""
+    longest = given.needed("max_position_embeddings")
+    rope = given.text.get("rope_scaling") or given.text.get("rope_parameters")
+    if not isinstance(rope, Mapping) or not given.family.rope_stretches:
+        return longest
+    kind, factor = rope.get("rope_type") or rope.get("type"), rope.get("factor")
+    if kind in STRETCHED_ALREADY or kind is None or isinstance(factor, bool) or not isinstance(factor, int | float):
+        return longest
+    return int(longest * factor) if factor >= 1 else longest
+
+
+def _latent(given: Fields) -> shapes.LatentAttention:
+    ranks = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return shapes.LatentAttention(
+        q_lora_rank=given.number("q_lora_rank"), **{name: given.needed(name) for name in ranks}
+    )
+
+
+def _layout(given: Fields, shape: InlineArchitecture) -> shapes.ExpertLayout:
+    """Shared experts in units of a routed one, and how many layers have a dense feed-forward instead of experts."""
+    width = shape.moe_intermediate_size or shape.intermediate_size
+    shared = count(given.text, "n_shared_experts", 0)
+    shared = shared or round(count(given.text, "shared_expert_intermediate_size", 0) / width)
+    first, step = count(given.text, "first_k_dense_replace", 0), count(given.text, "decoder_sparse_step", 1)
+    every, named = count(given.text, "moe_layer_freq", 1), given.text.get("mlp_only_layers")
+    dense, layers = named if isinstance(named, list) else [], range(shape.num_hidden_layers)
+    sparse = [i for i in layers if i >= first and i % every == 0 and i not in dense and (i + 1) % step == 0]
+    return shapes.ExpertLayout(shared_experts=shared, first_dense_layers=len(layers) - len(sparse))
+
+
+def _beside(config: Config, given: Fields, outer: Family, shape: InlineArchitecture) -> int:
+    """Weights beside embeddings and layers."""
+    rows = given.family.learned_positions
+    positions = (given.needed("max_position_embeddings") + rows) * shape.hidden_size if rows is not None else 0
+    vision = config.get("vision_config")
+    if outer.vision is None or not isinstance(vision, Mapping):
+        return positions
+    try:
+        return positions + outer.vision(vision, config, shape.hidden_size)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as fault:
+        raise InfeasibleError("UnknownModel", f"config.json: vision_config can't be read: {fault!r}") from fault
+
+
+def _unknown(config: Config, text: Config) -> InfeasibleError:
+    kinds = [str(c.get("model_type")) for c in (config, text) if c.get("model_type")]
+    kind = f" (model_type {' with '.join(dict.fromkeys(kinds))})" if kinds else ""
+    read = {f: v for f in (*NEEDED, *OPTIONAL) if (v := find(text, f)[1]) is not None}
+    missing = [f for f in NEEDED if f not in read]
+    return InfeasibleError(
+        "UnknownModel",
+        f"config.json: the planner does not know the architecture {architecture(config)}{kind}: give {INLINE}. "
+        f"{_read(read)}{_needed(missing)}Where they apply: numExperts, numExpertsPerTok and moeIntermediateSize (a "
+        "mixture of experts), gatedMlp: false (a plain feed-forward), slidingWindow, alibi, and parameters, the "
+        "published count",
+    )
+
+
+def _incomplete(name: str, given: Fields, missing: list[str]) -> InfeasibleError:
+    read = {f: v for f in (*NEEDED, *OPTIONAL) if (v := given.number(f) if f in NEEDED else find(given.text, f)[1])}
+    return InfeasibleError(
+        "UnknownModel", f"config.json of {name} is incomplete: give {INLINE}. {_read(read)}{_needed(missing)}".rstrip()
+    )
+
+
+def _read(read: Mapping[str, Any]) -> str:
+    said = ", ".join(f"{to_camel(f)}: {short(v)}" for f, v in read.items())
+    return f"Read from it: {said}. " if said else ""
+
+
+def _needed(missing: list[str]) -> str:
+    return f"Not found in it, and needed: {', '.join(map(to_camel, missing))}. " if missing else ""

@@ -1,0 +1,134 @@
+"""TTFT and TPOT percentiles of one replica under a demand, overall and for each prompt-length bucket."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from firsttoken.planning.load.curves import EngineLimits, StepCurves
+from firsttoken.planning.load.demand import Demand, PromptClass, RequestShape
+from firsttoken.planning.load.responses import Handover, Percentiles, Replica
+from firsttoken.planning.load.steady import SERVE
+from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.workload import bucket_names
+
+DEFAULT_BOUNDS = (64, 256, 512, 1024, 4096, 16384)  # DESIGN section 7
+RARE = 1e-6  # part of the requests below which a bucket is described by its bounds
+
+
+@dataclass(frozen=True)
+class BucketPrediction:
+    """One prompt-length bucket. Seconds."""
+
+    ttft: Percentiles
+    prefill_seconds: float  # of its mean prompt, alone with the decodes
+    queue: Percentiles
+    share: float  # of the requests
+
+
+@dataclass(frozen=True)
+class ReplicaState:
+    """One replica in its steady state. Seconds; shares of 1."""
+
+    utilization: float  # of the scarcest resource, which `binds` names
+    running: float  # requests that decode, mean
+    binds: str  # Compute | RunningRequests | KVMemory
+    saturated: bool  # more arrives than can be served; times are then what they are after ten minutes of it
+    ttft: Percentiles
+    tpot: Percentiles
+    queue: Percentiles  # wait for the running step, prompts ahead, a place
+    prefill_seconds: float  # mean over prompts
+    prefill_utilization: float  # rho: part of the prefill capacity that is left beside the decodes
+    mean_tpot: float
+    by_bucket: Mapping[str, BucketPrediction]
+
+
+class LoadModel:
+    """One replica of one role at any rate. Lives as long as a planning call: rates share what they evaluate."""
+
+    def __init__(
+        self,
+        model: StepModel,
+        shape: RequestShape,
+        engine: EngineLimits,
+        role: str = SERVE,
+        handover: Handover | None = None,
+    ) -> None:
+        """`role`: serve, prefill or decode. `handover`: how a prefill engine's KV reaches decode."""
+        self.engine, self.role, self.handover = engine, role, handover
+        self.curves = StepCurves(model, shape, engine.token_budget)
+
+    def at(self, rate: float) -> Replica:
+        """Its distributions at `rate` requests a second."""
+        return Replica(self.curves, self.engine, rate, self.role, self.handover)
+
+    def state(self, rate: float, bounds: Sequence[int] = DEFAULT_BOUNDS) -> ReplicaState:
+        """Its percentiles at `rate` requests a second; `bounds` are the rising upper bounds of the buckets, tokens."""
+        return _state(self.at(rate), bounds)
+
+
+def replica_state(
+    model: StepModel,
+    demand: Demand,
+    engine: EngineLimits,
+    role: str = SERVE,
+    *,
+    bounds: Sequence[int] = DEFAULT_BOUNDS,
+    handover: Handover | None = None,
+) -> ReplicaState:
+    """One replica under `demand`. TTFT of a prefill engine includes the way to decode, as `handover` says; that of a
+    decode engine is its own part: a place, and the first step.
+    """
+    return LoadModel(model, demand.shape, engine, role, handover).state(demand.requests_per_second, bounds)
+
+
+def _state(replica: Replica, bounds: Sequence[int]) -> ReplicaState:
+    steady, prompts = replica.steady, replica.curves.shape.prompt_classes
+    queue = replica.queue()
+    return ReplicaState(
+        utilization=steady.utilization,
+        running=steady.running,
+        binds=steady.binds,
+        saturated=steady.saturated,
+        ttft=replica.ttft(prompts),
+        tpot=replica.tpot(),
+        queue=queue,
+        prefill_seconds=sum(p.share * replica.prefill(p) for p in prompts),
+        prefill_utilization=steady.prefill_share,
+        mean_tpot=steady.tpot,
+        by_bucket=_by_bucket(replica, bounds, queue),
+    )
+
+
+def _by_bucket(replica: Replica, bounds: Sequence[int], queue: Percentiles) -> dict[str, BucketPrediction]:
+    """Each bucket that prompts may lie in. The wait is the same for all: first come, first served."""
+    shape = replica.curves.shape
+    edges = (0, *bounds, math.inf)
+    found = {}
+    for name, low, high in zip(bucket_names(bounds), edges, edges[1:], strict=False):
+        prompts = bucket_prompts(shape, low, high)
+        if not prompts:
+            continue
+        weight = sum(p.share for p in prompts)
+        mean = sum(p.share * replica.prefill(p) for p in prompts) / weight
+        share = shape.prompts.below(high) - shape.prompts.below(low)
+        found[name] = BucketPrediction(replica.ttft(prompts), mean, queue, share)
+    return found
+
+
+def bucket_prompts(shape: RequestShape, low: float, high: float) -> tuple[PromptClass, ...]:
+    """Strata of the prompts with more than `low` and at most `high` tokens, or the length in the middle of the bucket.
+
+    Empty where the engine takes no such prompt.
+    """
+    inside = tuple(p for p in shape.prompt_classes if low < p.tokens <= high)
+    if inside:
+        return inside
+    longest = shape.prompts.longest
+    if low >= longest:
+        return ()
+    start, end = shape.prompts.below(low), shape.prompts.below(high)
+    if end - start > RARE:
+        tokens = shape.prompts.quantile(min(1 - RARE, (start + end) / 2))
+    else:
+        tokens = (low + min(high, longest, 2 * low or high)) / 2
+    return (shape.prompt_class(1.0, max(int(low) + 1, min(longest, round(tokens)))),)

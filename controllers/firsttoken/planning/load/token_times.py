@@ -1,0 +1,100 @@
+"""Distribution of TPOT over requests, each with the mean over its tokens. Seconds."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from firsttoken.planning.load.curves import StepCurves
+from firsttoken.planning.load.probability import log_normal_below, percentile, poisson_above
+from firsttoken.planning.load.steady import Steady
+from firsttoken.planning.load.waiting import LEAST_SLACK
+
+# Deviations of the number of running decodes, as a mean over a request's time (which evens out a third of the
+# variance): three points with the variance of a normal distribution, and their weights.
+DEVIATIONS = ((-1.5, 0.15), (0.0, 0.7), (1.5, 0.15))
+MOST_ADDED = 0.9  # part of the time that prompts take from decodes: beyond, the longest step is what counts
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Requests of one output length beside one number of decodes."""
+
+    share: float
+    tokens: int
+    decode: float  # a step without prompts
+    mean: float  # what prompts add to all their steps
+    size: float  # what one prompt adds, as if all were equal
+    drained: float  # backlog at the end of their time, on average
+
+
+class TokenTimes:
+    """While a request makes m tokens, prompts add seconds to its steps.
+
+    They are a Poisson number; since prompts differ, one of equal ones with the same mean and variance stands for it.
+    More come while they make the request wait: a delay cycle, whose variance is that of the first ones over
+    (1 - added)^2 (Conway, Maxwell and Miller 1967). Requests that last no longer than the queue remembers see the
+    backlog that they find instead. No step is longer than a full one.
+    """
+
+    def __init__(self, curves: StepCurves, steady: Steady) -> None:
+        """Of one engine in a steady state."""
+        self._rho = min(1.0, steady.prefill_share * steady.admitted / steady.rate)
+        self._backlog = self._memory = self._unit = 0.0
+        n, shape = steady.running, curves.shape
+        full = 0.0
+        if steady.excess:
+            full, rest = curves.full(n + 1), max(LEAST_SLACK, 1 - self._rho)
+            spread = shape.square_uncached / shape.mean_uncached
+            work = spread / 2 * full / curves.room(n)
+            self._unit = steady.excess * spread / shape.mean_uncached
+            added = min(MOST_ADDED, steady.admitted * steady.excess)
+            self._backlog = work / rest * (1 - curves.decode(n + 1) / full) / (1 - added)
+            self._memory = self._rho * work / rest**2 / full
+        self._parts = tuple(self._divide(curves, steady))
+        self._weight = sum(p.share for p in self._parts)
+        self._first = min(p.decode for p in self._parts)
+        self._longest = max(full, *(p.decode for p in self._parts))
+
+    def _divide(self, curves: StepCurves, steady: Steady) -> Iterator[_Part]:
+        n, deviation = steady.running, math.sqrt(steady.running) * steady.spread
+        added = min(MOST_ADDED, steady.admitted * steady.excess)
+        for z, weight in DEVIATIONS:
+            decode = curves.decode(max(1.0, n + 1 + z * deviation))
+            excess = decode * added / (1 - added)
+            for stratum in curves.shape.output_strata:
+                tokens, memory = stratum.decodes, self._memory
+                # How both fade in with the length (4, the square) was chosen to agree with an engine that is stepped.
+                cycle = (1 / (1 - added) ** 2 - 1) * tokens / (tokens + 4 * memory)
+                drained = self._rho * self._backlog * (tokens / (tokens + memory)) ** 2
+                yield _Part(weight * stratum.share, tokens, decode, excess * tokens, self._unit * (1 + cycle), drained)
+
+    def survival(self, t: float) -> float:
+        """P(a request's mean TPOT > t)."""
+        if t >= self._longest:
+            return 0.0
+        return sum(p.share * self._above(p, (t - p.decode) * p.tokens) for p in self._parts) / self._weight
+
+    def percentile(self, share: float, low: float = 0.0) -> float:
+        """Seconds that `share` of the requests do not exceed, known to be above `low`."""
+        first = max(low, self._first)
+        return percentile(self.survival, share, first, max(first, self._longest))
+
+    def _above(self, part: _Part, excess: float) -> float:
+        """P(prompts add more than `excess` seconds to the steps of such a request).
+
+        The backlog at its beginning, with probability rho exponential, is work of its time, that at its end is not. The
+        sum with the prompts that come, taken as normal, is an exponentially modified normal distribution.
+        """
+        if excess < 0:
+            return 1.0
+        if not self._unit:
+            return 0.0
+        backlog, later, mean, size = self._backlog, excess + part.drained, part.mean, part.size
+        other = poisson_above(later / size, mean / size)
+        variance = mean * size
+        if variance <= 0 or variance > 64 * backlog * backlog:
+            return other
+        deviation = math.sqrt(variance)
+        z = (later - mean) / deviation - deviation / backlog
+        exponent = (mean - later) / backlog + variance / (2 * backlog * backlog) + log_normal_below(z)
+        return min(1.0, other + self._rho * math.exp(min(0.0, exponent)))

@@ -1,0 +1,56 @@
+"""The roles of a layout: `serve`, or `prefill` and `decode`, each with its device (Auto starts colocated)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.api.service import InferenceServiceSpec
+from firsttoken.api.service_inputs import LayoutMode
+from firsttoken.planning.accelerators import near_names
+from firsttoken.planning.lengths import Lengths
+from firsttoken.planning.refusal import InfeasibleError
+
+Profiles = Mapping[str, AcceleratorProfileSpec]
+
+
+@dataclass(frozen=True)
+class Role:
+    """One role to be filled: its name, its AcceleratorProfile, and the tokens one request keeps in its KV cache.
+
+    `request` says where that number is from: P95, as named in the spec or assumed for the profile.
+    """
+
+    name: str
+    accelerator: str
+    profile: AcceleratorProfileSpec
+    request_tokens: int
+    request: str
+
+
+def roles_of(spec: InferenceServiceSpec, profiles: Profiles, lengths: Lengths) -> tuple[Role, ...]:
+    """The roles that the spec's layout has. Raises InfeasibleError for a device nobody knows."""
+    accelerator, work = spec.accelerator, lengths.workload
+    if spec.layout.mode != LayoutMode.DISAGGREGATED:
+        named = [("serve", accelerator.type, work.p95_total, work.assumed(), "spec.accelerator.type")]
+    else:
+        # A prefill engine keeps a prompt until decode has fetched it, and never the output.
+        tokens = {"prefill": work.prompt.p95, "decode": work.p95_total}
+        own = {"prefill": accelerator.prefill, "decode": accelerator.decode}
+        named = [
+            (
+                role,
+                given.type if given else accelerator.type,
+                tokens[role],
+                work.assumed(output=role == "decode"),
+                f"spec.accelerator.{role}.type" if given else "spec.accelerator.type",
+            )
+            for role, given in own.items()
+        ]
+    for _, name, _, _, path in named:
+        if name not in profiles:
+            near = near_names(name, profiles)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            there = ", ".join(sorted(profiles)) or "none"
+            text = f"{path}: no AcceleratorProfile is named {name!r}{meant}; there are: {there}"
+            raise InfeasibleError("UnknownAccelerator", text, {path: near[0]} if near else {})
+    return tuple(Role(role, name, profiles[name], tokens, f"P95{said}") for role, name, tokens, said, _ in named)

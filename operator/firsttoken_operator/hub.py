@@ -1,0 +1,178 @@
+"""A model's config.json from the model hub, for what neither the spec nor the catalogue knows. Nothing else is fetched.
+
+Environment, as Hugging Face's own tools have it: HF_ENDPOINT (a mirror), HF_TOKEN (models behind a licence),
+HF_HUB_OFFLINE (ask nobody), and the proxies' usual variables.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from firsttoken.api.service_inputs import ModelSpec
+from firsttoken.planning.hf_config import essentials, is_config
+from firsttoken.planning.hf_quantization import quantization_of
+from firsttoken.planning.models import wants_config
+
+DEFAULT_ENDPOINT = "https://huggingface.co"
+REMEDY = "give spec.model.architecture.inline or preset"
+
+TOTAL_SECONDS = 10.0  # a config.json has a few KB; a worker waits no longer than this
+CONNECT_SECONDS = 4.0
+MAX_BYTES = 4 * 2**20  # the largest published ones list every layer that is not quantised: 3 MB
+KEEP_SECONDS = 3600.0  # until a branch is looked at again; only new plans look
+RETRY_SECONDS = 60.0  # until the hub is asked again after it failed
+
+# ModelOpt keeps what belongs into quantization_config in a file of its own; vLLM reads it, too.
+CONFIG, QUANTIZATION = "config.json", "hf_quant_config.json"
+
+_CHUNK = 64 * 2**10
+_REDIRECTS = 3
+_TRUE = ("1", "on", "yes", "true")
+
+
+class HubError(Exception):
+    """Why there is no config.json: one sentence that ends with the remedy."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: {REMEDY}")
+
+
+class _NotFoundError(Exception):
+    pass
+
+
+def wants_hub(spec: ModelSpec) -> bool:
+    """Whether the hub may know what nobody else does: an hf:// model without architecture, not in the catalogue."""
+    return spec.uri.startswith("hf://") and wants_config(spec)
+
+
+async def fetch_config(spec: ModelSpec, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What the planner reads of the config.json of an hf:// model at its revision.
+
+    Raises HubError, and never anything else for what the hub does.
+    """
+    if environment.get("HF_HUB_OFFLINE", "").lower() in _TRUE:
+        raise HubError(f"{spec.uri} is not in the model catalogue, and HF_HUB_OFFLINE forbids asking the hub")
+    endpoint = (environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+    if not endpoint.startswith(("https://", "http://")):
+        raise HubError(f"HF_ENDPOINT is {endpoint!r}, no URL of a hub")
+    repository = spec.uri.removeprefix("hf://").strip("/")
+    if repository.count("/") != 1:
+        raise HubError(f"{spec.uri} is no hf://org/name")
+    token = environment.get("HF_TOKEN", "").strip()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    asked = _Question(endpoint, repository, spec.revision or "main", headers)
+    patience = aiohttp.ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
+    try:
+        async with aiohttp.ClientSession(timeout=patience, trust_env=True) as session:
+            return await _config(session, asked)
+    except TimeoutError as error:
+        raise HubError(f"the hub at {endpoint} does not answer in time") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise HubError(f"the hub at {endpoint} can't be reached ({_short(error)})") from error
+
+
+@dataclass(frozen=True)
+class _Question:
+    endpoint: str
+    repository: str
+    revision: str
+    headers: Mapping[str, str]
+
+    def url(self, name: str) -> str:
+        """Where the hub keeps a file of the repository."""
+        return f"{self.endpoint}/{quote(self.repository)}/resolve/{quote(self.revision, safe='')}/{name}"
+
+
+async def _config(session: aiohttp.ClientSession, asked: _Question) -> dict[str, Any]:
+    try:
+        config = _parsed(await _text(session, asked, CONFIG), asked, CONFIG)
+    except _NotFoundError:
+        at = f"{asked.repository} at revision {asked.revision}"
+        raise HubError(f"the hub at {asked.endpoint} has no {CONFIG} of {at}") from None
+    if not is_config(config):
+        raise HubError(f"{CONFIG} of {asked.repository} has neither model_type nor architectures")
+    if quantization_of(config) is None:
+        with contextlib.suppress(_NotFoundError):
+            config["quantization_config"] = _parsed(await _text(session, asked, QUANTIZATION), asked, QUANTIZATION)
+    return essentials(config)
+
+
+async def _text(session: aiohttp.ClientSession, asked: _Question, name: str) -> bytes:
+    # aiohttp takes the token off when a redirect leads to another origin.
+    async with session.get(asked.url(name), headers=asked.headers, max_redirects=_REDIRECTS) as answer:
+        if answer.status == 404:
+            raise _NotFoundError
+        if answer.status in (401, 403):
+            have = "HF_TOKEN does not open it" if asked.headers else "HF_TOKEN is not set"
+            what = f"{asked.repository}: it needs a token, or it is not there ({answer.status}, {have})"
+            raise HubError(f"the hub at {asked.endpoint} does not show {what}")
+        if answer.status != 200:
+            raise HubError(f"the hub at {asked.endpoint} answered {answer.status} for {name} of {asked.repository}")
+        body = bytearray()
+        async for chunk in answer.content.iter_chunked(_CHUNK):
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise HubError(f"{name} of {asked.repository} is larger than {MAX_BYTES // 2**20} MiB")
+        return bytes(body)
+
+
+def _parsed(body: bytes, asked: _Question, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise HubError(f"{name} of {asked.repository} is no JSON") from error
+    if not isinstance(value, dict):
+        raise HubError(f"{name} of {asked.repository} is no JSON object")
+    return value
+
+
+def _short(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+Answer = dict[str, Any] | HubError
+Fetch = Callable[[ModelSpec], Any]
+
+
+@dataclass
+class Hub:
+    """Answers of the hub, kept for a while: reconciles are many, models few. One instance per operator process."""
+
+    fetch: Fetch = fetch_config
+    clock: Callable[[], float] = time.monotonic
+    _known: dict[tuple[str, str | None], tuple[float, Answer]] = field(default_factory=dict)
+    _asking: dict[tuple[str, str | None], asyncio.Task[Answer]] = field(default_factory=dict)
+
+    async def config(self, spec: ModelSpec) -> Answer | None:
+        """The config.json, why there is none, or None where nobody needs one. Never raises."""
+        if not wants_hub(spec):
+            return None
+        key, now = (spec.uri, spec.revision), self.clock()
+        self._known = {k: v for k, v in self._known.items() if v[0] > now}
+        if key in self._known:
+            return self._known[key][1]
+        task = self._asking.get(key)
+        if task is None:  # services of the same model wait for one answer
+            task = self._asking[key] = asyncio.create_task(self._ask(spec))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        answer = await asyncio.shield(task)
+        seconds = RETRY_SECONDS if isinstance(answer, HubError) else KEEP_SECONDS
+        self._known[key] = (self.clock() + seconds, answer)
+        return answer
+
+    async def _ask(self, spec: ModelSpec) -> Answer:
+        try:
+            config: dict[str, Any] = await self.fetch(spec)
+        except HubError as error:
+            return error
+        return config

@@ -1,0 +1,76 @@
+"""Step models, shapes of requests and engines for the tests of the load model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from firsttoken.planning.load.curves import EngineLimits
+from firsttoken.planning.load.demand import RequestShape
+from firsttoken.planning.load.lengths import LengthDistribution
+from firsttoken.planning.load.replica import LoadModel
+from firsttoken.planning.timing.step import StepModel
+from planning.timing.models import LLAMA_8B, LLAMA_70B, MIXTRAL, step_model
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model on GPUs, and how vLLM runs it there."""
+
+    uri: str
+    gpu: str
+    tensor_parallel: int
+    limits: EngineLimits
+
+    @property
+    def model(self) -> StepModel:
+        """Shared between tests."""
+        return step_model(self.uri, self.gpu, tensor_parallel=self.tensor_parallel)
+
+    def load(self, shape: RequestShape, role: str = "serve") -> LoadModel:
+        """One replica of it."""
+        return LoadModel(self.model, shape, self.limits, role)
+
+
+SMALL = Engine(LLAMA_8B, "nvidia-a100-40gb", 1, EngineLimits(2048, 256, 150_000))
+SMALL_CHUNKS = Engine(LLAMA_8B, "nvidia-a100-40gb", 1, EngineLimits(256, 128, 150_000))
+LARGE = Engine(LLAMA_70B, "nvidia-h100-80gb", 4, EngineLimits(8192, 1024, 400_000))
+EXPERTS = Engine(MIXTRAL, "nvidia-h100-80gb", 2, EngineLimits(8192, 1024, 300_000))
+ENGINES = (SMALL, SMALL_CHUNKS, LARGE, EXPERTS)
+
+
+def shape(prompt: tuple[int, int], output: tuple[int, int], cached: int = 0, longest: int = 16384) -> RequestShape:
+    """From P50 and P95 of prompt and output."""
+    return RequestShape(LengthDistribution(*prompt, longest), LengthDistribution(*output, longest), cached)
+
+
+CHAT = shape((1024, 4096), (128, 451), 256, 9215)
+CODE = shape((1469, 7315), (13, 90), 0, 14847)
+ANSWERS = shape((1150, 1500), (400, 500), 448, 4095)
+SUMMARIES = shape((6144, 16384), (200, 400), 0, 33791)
+SHAPES = (CHAT, CODE, ANSWERS, SUMMARIES)
+
+
+@cache
+def capacity(engine: Engine, wanted: RequestShape, role: str = "serve") -> float:
+    """Requests a second at which one replica saturates."""
+    load = engine.load(wanted, role)
+    low, high = 1e-3, 1e4
+    for _ in range(40):
+        middle = (low * high) ** 0.5
+        if load.at(middle).steady.saturated:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def numbers(value: object) -> Iterator[float]:
+    """All floats in a frozen result."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from numbers(one)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from numbers(getattr(value, name))

@@ -1,0 +1,89 @@
+"""What must hold for every model, shape and rate."""
+
+import math
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firsttoken.planning.load.demand import RequestShape
+from firsttoken.planning.load.lengths import LengthDistribution
+from firsttoken.planning.load.replica import ReplicaState
+from firsttoken.planning.load.responses import Percentiles
+from planning.load.cases import ENGINES, SHAPES, Engine, capacity, numbers, shape
+
+# Percentiles are searched for to one part in ten thousand.
+SEARCH = 1.0005
+# Matrix products come in whole tiles and prompts in whole chunks: one token more can cost less by this much.
+TILES = 1.02
+
+CHOSEN = st.sampled_from(ENGINES)
+SHAPED = st.sampled_from(SHAPES)
+LOADS = st.floats(0.01, 1.5)
+
+
+def times(state: ReplicaState) -> list[float]:
+    return [*values(state.ttft), *values(state.tpot), *(t for b in state.by_bucket.values() for t in values(b.ttft))]
+
+
+def values(found: Percentiles) -> tuple[float, float, float]:
+    return found.p50, found.p95, found.p99
+
+
+@settings(deadline=None, max_examples=40)
+@given(CHOSEN, SHAPED, LOADS, LOADS, st.sampled_from(["serve", "prefill", "decode"]))
+def test_nothing_gets_better_with_the_rate(engine: Engine, work: RequestShape, a: float, b: float, role: str) -> None:
+    load, top = engine.load(work, role), capacity(engine, work, role)
+    less, more = (load.state(top * x) for x in sorted((a, b)))
+    assert all(x <= y * SEARCH for x, y in zip(times(less), times(more), strict=True))
+    assert less.utilization <= more.utilization * SEARCH
+    assert less.running <= more.running * SEARCH
+
+
+ANY_SHAPE = st.builds(
+    lambda prompt, longer, output, more, blocks: shape(
+        (prompt, round(prompt * longer)), (output, round(output * more)), 16 * blocks
+    ),
+    st.integers(16, 8000),
+    st.floats(1, 6),
+    st.integers(1, 1000),
+    st.floats(1, 6),
+    st.integers(0, 200),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(CHOSEN, ANY_SHAPE, st.floats(1e-3, 3), st.sampled_from(["serve", "prefill", "decode"]))
+def test_all_is_finite_and_ordered(engine: Engine, work: RequestShape, x: float, role: str) -> None:
+    state = engine.load(work, role).state(capacity(engine, SHAPES[0]) * x)
+    assert all(0 <= n < math.inf for n in numbers(state))
+    assert state.binds in {"Compute", "RunningRequests", "KVMemory"}
+    for found in (state.ttft, state.tpot, state.queue, *(b.ttft for b in state.by_bucket.values())):
+        assert found.p50 <= found.p95 <= found.p99
+    assert state.saturated == (state.utilization >= 1)
+
+
+@settings(deadline=None, max_examples=40)
+@given(CHOSEN, SHAPED, st.floats(0.05, 0.9), st.floats(1.02, 2))
+def test_longer_prompts_never_get_answers_sooner(engine: Engine, work: RequestShape, x: float, factor: float) -> None:
+    """Saturated TPOT is left out: there fewer requests with longer contexts fit into the KV cache, and run faster."""
+    long = replace(work, prompts=stretched(work.prompts, factor))
+    rate = capacity(engine, work) * x
+    a, b = engine.load(work).state(rate), engine.load(long).state(rate)
+    assert all(s <= t * TILES for s, t in zip(values(a.ttft), values(b.ttft), strict=True))
+    if not b.saturated:
+        assert all(s <= t * TILES for s, t in zip(values(a.tpot), values(b.tpot), strict=True))
+
+
+def stretched(lengths: LengthDistribution, factor: float) -> LengthDistribution:
+    return replace(lengths, p50=round(lengths.p50 * factor), p95=round(lengths.p95 * factor))
+
+
+@settings(deadline=None, max_examples=40)
+@given(CHOSEN, SHAPED, st.floats(0.05, 1.2), st.integers(0, 30), st.integers(0, 30))
+def test_a_longer_cached_prefix_never_raises_ttft(engine: Engine, work: RequestShape, x: float, a: int, b: int) -> None:
+    """Up to half a median prompt: a prefix that all share is no longer than the short ones."""
+    rate, most = capacity(engine, work) * x, work.prompts.p50 // 32
+    less, more = (replace(work, cached_tokens=16 * min(n, most)) for n in sorted((a, b)))
+    slow, fast = engine.load(less).state(rate), engine.load(more).state(rate)
+    assert all(f <= s * TILES for s, f in zip(values(slow.ttft), values(fast.ttft), strict=True))

@@ -1,0 +1,220 @@
+"""What the plan is chosen by: the cases that the planner was made for, each with the reason it gives."""
+
+import json
+
+import pytest
+
+from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.calibration import Calibration, Ratio, calibration_from
+from firsttoken.planning.output import plan_from_json, plan_to_json
+from firsttoken.planning.plan import make_plan, with_replicas
+from firsttoken.planning.types import Infeasible, Plan
+from planning.specs import DEEPSEEK, FALCON_7B, LLAMA_70B, MPT_7B, QWEN_7B, planned, reason, refused, service
+
+LLAMA_8B = "hf://meta-llama/Llama-3.1-8B-Instruct"
+CODES_OF_PROPOSALS = ("DisaggregationProposal", "NoDisaggregation")
+
+
+def workload(
+    profile: str, prompt: tuple[int, int], output: tuple[int, int], rate: float | None = None
+) -> dict[str, object]:
+    lengths = {
+        k: {"p50": p50, "p95": p95} for k, (p50, p95) in {"promptTokens": prompt, "outputTokens": output}.items()
+    }
+    return {"profile": profile, **lengths, **({"requestsPerSecond": rate} if rate is not None else {})}
+
+
+QA = workload("KnowledgeQA", (1150, 1500), (400, 500), 20)
+LONG = workload("Summarization", (24000, 32000), (150, 200))
+
+
+def shape(plan: Plan) -> list[tuple[str, int, int]]:
+    return [(r.role, r.replicas, r.tensor_parallel) for r in plan.roles]
+
+
+def codes(plan: Plan) -> set[str]:
+    return {r.code for r in plan.reasons}
+
+
+def test_M8_a_7b_model_on_a_node_of_a100_takes_the_gpus_that_the_rate_needs() -> None:
+    plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=QA))
+    assert shape(plan) == [("serve", 3, 1)]
+    assert "20 requests/s" in reason(plan, "Replicas")
+    assert plan.prediction is not None
+    assert not plan.prediction.assumed_rate
+    assert plan.prediction.ttft.p50 <= plan.prediction.ttft.p95 <= plan.prediction.ttft.p99 < 1.2
+    assert set(plan.prediction.by_prompt_tokens) >= {"512-1024", "1024-4096"}
+
+
+def test_70b_in_16_bits_on_four_a100_40_says_what_would_do() -> None:
+    refusal = refused(service(LLAMA_70B, "nvidia-a100-40gb", 4))
+    assert refusal.constraint == "Memory"
+    assert refusal.nearest["spec.model.quantization"] == "fp8"
+    assert refusal.nearest["spec.accelerator.maxCount"] == 8
+
+
+def test_70b_on_eight_h100_is_two_replicas_of_four_and_proposes_fp8() -> None:
+    plan = planned(service(LLAMA_70B, "nvidia-h100-80gb", 8))
+    assert shape(plan) == [("serve", 2, 4)]
+    assert [a.tensor_parallel for a in plan.alternatives] == [8]
+    assert "needs" not in reason(plan, "Fp8WeightsProposal").split(";")[0]
+    assert "evaluation" in reason(plan, "Fp8WeightsProposal")
+
+
+def test_deepseek_on_two_nodes_of_h200_is_a_replica_a_node_and_says_why() -> None:
+    plan = planned(service(DEEPSEEK, "nvidia-h200", 16))
+    assert shape(plan) == [("serve", 2, 8)]
+    assert "one node" in reason(plan, "WithinNode")
+
+
+def test_a_1b_model_completes_code_on_an_l4() -> None:
+    work = workload("CodeCompletion", (1469, 7315), (13, 90), 1)
+    plan = planned(service("hf://meta-llama/Llama-3.2-1B", "nvidia-l4", 2, workload=work))
+    assert shape(plan) == [("serve", 1, 1)]
+    assert plan.prediction is not None
+    assert plan.prediction.relative_interval > 0.3, "nobody measured an L4"
+    assert "other GPUs" in reason(plan, "Predicted")
+
+
+def test_M4_5_long_prompts_with_short_outputs_bring_a_proposal_to_split_with_its_gain() -> None:
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG))
+    assert plan.layout == "Colocated"
+    assert "TPOT P95" in reason(plan, "DisaggregationProposal")
+    assert "confirm the imbalance" in reason(plan, "DisaggregationProposal")
+
+
+def test_M4_5_a_chat_of_even_lengths_brings_none() -> None:
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=workload("Chat", (500, 900), (500, 900))))
+    assert "DisaggregationProposal" not in codes(plan)
+
+
+def test_a_split_is_made_when_asked_for_and_sized_by_the_rate() -> None:
+    work = workload("Summarization", (24000, 32000), (150, 200), 2)
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, layout={"mode": "Disaggregated"}, workload=work))
+    prefill, decode = plan.roles
+    assert prefill.replicas > decode.replicas
+    assert prefill.capacity is not None
+    assert prefill.replicas * prefill.capacity >= 2
+    assert not codes(plan) & set(CODES_OF_PROPOSALS)
+
+
+def test_M4_5_each_role_of_a_split_is_judged_on_its_own_gpus() -> None:
+    layout, work = {"mode": "Disaggregated"}, workload("Chat", (4000, 8000), (150, 200), 6)
+    types = {"prefill": {"type": "nvidia-h100-80gb"}, "decode": {"type": "nvidia-a100-80gb"}}
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, layout=layout, accelerator=types, workload=work))
+    assert [r.accelerator for r in plan.roles] == ["nvidia-h100-80gb", "nvidia-a100-80gb"]
+
+
+@pytest.mark.parametrize(("metric", "target"), [("TTFT", "5ms"), ("TPOT", "1ms")])
+def test_a_promise_below_the_physical_floor_is_refused_with_the_floor(metric: str, target: str) -> None:
+    slos = [{"metric": metric, "percentile": 95, "target": target}]
+    refusal = refused(service(LLAMA_70B, "nvidia-h100-80gb", 8, slos=slos))
+    assert refusal.constraint == "SLO"
+    assert "data-sheet peaks" in refusal.message
+    floor = refusal.nearest["spec.slos[0].target"]
+    again = planned(service(LLAMA_70B, "nvidia-h100-80gb", 8, slos=[{**slos[0], "target": floor}]))
+    assert "SLOMissed" in codes(again), "possible by the data sheet, and predicted to be missed"
+
+
+@pytest.mark.parametrize("uri", [FALCON_7B, MPT_7B])
+def test_M4_1_models_with_odd_attention_say_which_kernel_serves_them(uri: str) -> None:
+    plan = planned(service(uri, "nvidia-a100-40gb", 1))
+    assert plan.prediction is not None
+    if uri == MPT_7B:
+        assert "FLEX_ATTENTION can't" in reason(plan, "AttentionBackend")
+
+
+def test_replicas_follow_the_rate_without_a_new_plan_and_stop_at_the_budget() -> None:
+    plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=QA))
+
+    def at(rate: float, count: int = 8, **scaling: int) -> tuple[int, str]:
+        spec = service(QWEN_7B, "nvidia-a100-40gb", count, workload={**QA, "requestsPerSecond": rate}, scaling=scaling)
+        found = with_replicas(plan, spec)
+        assert isinstance(found, Plan)
+        return found.roles[0].replicas, reason(found, "Replicas")
+
+    assert at(1)[0] == 1
+    assert at(20)[0] == 3
+    assert at(50)[0] > at(20)[0]
+    assert at(1, minReplicas=2)[0] == 2
+    assert at(50, maxReplicas=4)[0] == 4
+    count, why = at(1000)
+    assert count == 8
+    assert "raise spec.accelerator.maxCount" in why
+
+
+def test_M4_2_the_token_budget_begins_where_the_promises_are_kept() -> None:
+    loose = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG))
+    slos = [
+        {"metric": "TTFT", "percentile": 95, "target": "20s"},
+        {"metric": "TPOT", "percentile": 95, "target": "14ms"},
+    ]
+    tight = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG, slos=slos))
+    assert tight.settings.token_budget <= loose.settings.token_budget
+    assert "would give" in reason(tight, "TokenBudget")
+    pinned = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG, engine={"pins": {"tokenBudget": 1024}}))
+    assert pinned.settings.token_budget == 1024
+    bounded = {"mode": "Auto", "tokenBudget": {"min": 256, "max": 512}}
+    assert planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG, tuning=bounded)).settings.token_budget <= 512
+
+
+def test_M4_4_running_requests_stop_where_a_decode_step_would_break_the_promise() -> None:
+    slos = [{"metric": "TPOT", "percentile": 95, "target": "12ms"}]
+    plan = planned(
+        service(QWEN_7B, "nvidia-h100-80gb", 1, workload=workload("Chat", (100, 200), (400, 500)), slos=slos)
+    )
+    assert plan.settings.decode_cap < int(plan.roles[0].engine_args["max-num-seqs"])
+    assert "TPOT P95 within 12 ms" in reason(plan, "DecodeCap")
+
+
+def test_a_calibrated_plan_says_so_and_follows_the_measurement() -> None:
+    spec = service(QWEN_7B, "nvidia-a100-40gb", 8, workload=QA)
+    slower = {
+        ("nvidia-a100-40gb", tp, stage): Ratio(1.3, 0.05, 5000) for tp in (1, 2) for stage in ("prefill", "decode")
+    }
+    plain, calibrated = planned(spec), make_plan(spec, catalogue(), Calibration(slower))
+    assert isinstance(calibrated, Plan)
+    assert plain.prediction is not None
+    assert calibrated.prediction is not None
+    assert calibrated.prediction.calibrated == ("prefill", "decode")
+    assert calibrated.prediction.relative_interval == 0.05 < plain.prediction.relative_interval
+    assert (calibrated.roles[0].capacity or 0) < (plain.roles[0].capacity or 0)
+
+
+def entry(**changes: object) -> dict[str, object]:
+    good = {"stage": "prefill", "accelerator": "nvidia-l4", "tensorParallel": 1, "ratio": 1.2, "low": 1.1, "high": 1.3,
+            "requests": 500}  # fmt: skip
+    return {**good, **changes}
+
+
+def record(name: str, created: str, *entries: object) -> dict[str, object]:
+    return {"metadata": {"name": name, "creationTimestamp": created}, "status": {"calibration": list(entries)}}
+
+
+def test_calibration_is_read_from_revisions_the_youngest_first_and_only_if_it_can_be_trusted() -> None:
+    old, new = record("a", "2026-01-01T00:00:00Z", entry()), record("b", "2026-02-01T00:00:00Z", entry(ratio=1.25))
+    found = calibration_from([old, new]).of("nvidia-l4", 1, "prefill")
+    assert found is not None
+    assert found.value == 1.25
+    for bad in (
+        entry(requests=10),
+        entry(low=0.5, high=2.0),
+        entry(ratio=9.0, high=9.5, low=8.5),
+        {"stage": 1},
+        "text",
+        None,
+    ):
+        assert calibration_from([record("c", "2026-03-01T00:00:00Z", bad)]).of("nvidia-l4", 1, "prefill") is None
+    assert calibration_from([{"metadata": {"name": "d"}}]).of("nvidia-l4", 1, "prefill") is None
+
+
+def test_same_input_same_plan_byte_for_byte() -> None:
+    spec = service(LLAMA_70B, "nvidia-h100-80gb", 8, workload=workload("Chat", (1024, 4096), (128, 451), 5))
+    one, two = (json.dumps(plan_to_json(make_plan(spec, catalogue()))) for _ in range(2))
+    assert one == two
+    assert plan_from_json(json.loads(one)) == make_plan(spec, catalogue())
+
+
+def test_an_idle_promise_of_the_profile_that_is_missed_refuses_nothing() -> None:
+    outcome = make_plan(service(LLAMA_70B, "nvidia-a100-40gb", 8, model={"quantization": "awq"}), catalogue())
+    assert not isinstance(outcome, Infeasible) or outcome.constraint != "SLO"
