@@ -210,7 +210,13 @@ class ServiceMachine(RuleBasedStateMachine):
         assert "InferenceService" not in [o["kind"] for o in decision.apply], "the spec is the user's (S6)"
         json.dumps([decision.apply, decision.status], allow_nan=False)
         if observation.foreign:
-            assert (decision.apply, decision.delete) == ((), ()), "nothing is written while a name is taken"
+            assert decision.delete == (), "nothing is deleted while a name is taken"
+            taken = [one.name for one in observation.foreign]
+            for obj in decision.apply:
+                assert ref(obj) not in observation.foreign, "objects of others are left alone"
+                revision = label(obj, REVISION_LABEL)
+                needs = [name for name in taken if revision and (name == revision or name.startswith(f"{revision}-"))]
+                assert not needs, "nothing of a revision is written while a name that it needs is taken"
         uid = self.world.service["metadata"]["uid"]
         assert all(is_owned(o, uid) for o in decision.delete), "what others own is never deleted"
         assert decision.requeue_after is None or 0 <= decision.requeue_after <= 600
