@@ -22,7 +22,7 @@ def test_the_demo_tells_the_whole_story_and_cleans_up() -> None:
         "no model runs",
         "TensorParallel",
         "Ready",
-        "8 of 8 ready",
+        "2 of 2 ready",
         "endpoint",
         "Draining",
         "targets up",
