@@ -15,6 +15,7 @@ from e2e.node.support import Traces, kill_everything, pod, ready, traces
 from firsttoken_local.cluster import LocalCluster, down, ephemeral_cluster, up
 from firsttoken_local.node.host import connected
 from firsttoken_local.node.registration import registered
+from firsttoken_local.processes import ProcessTable
 from firsttoken_local.progress import Printed
 from firsttoken_local.waiting import wait_for
 
@@ -92,6 +93,8 @@ def test_node_of_a_deleted_state_directory_is_removed(clean: Traces, tmp_path: P
     try:
         up(directory=directory, nodes=1, prometheus=False, real_node=True)
         kill_everything(directory)
+        ended = ProcessTable(directory).marked
+        wait_for("what was killed to be gone", lambda: not ended(), timeout_s=30.0)
         directory.rename(tmp_path / "elsewhere")
     finally:
         assert not down(directory=directory)
