@@ -1,14 +1,17 @@
 """What the plan is chosen by: the cases that the planner was made for, each with the reason it gives."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.calibration import Calibration, Ratio, calibration_from
+from firsttoken.planning.load.goodput import Target
 from firsttoken.planning.output import plan_from_json, plan_to_json
 from firsttoken.planning.plan import make_plan, with_replicas
-from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.planning.start import Trial, earliest
+from firsttoken.planning.types import Plan
 from planning.specs import DEEPSEEK, FALCON_7B, LLAMA_70B, MPT_7B, QWEN_7B, planned, reason, refused, service
 
 LLAMA_8B = "hf://meta-llama/Llama-3.1-8B-Instruct"
@@ -57,8 +60,8 @@ def test_70b_on_eight_h100_is_two_replicas_of_four_and_proposes_fp8() -> None:
     plan = planned(service(LLAMA_70B, "nvidia-h100-80gb", 8))
     assert shape(plan) == [("serve", 2, 4)]
     assert [a.tensor_parallel for a in plan.alternatives] == [8]
-    assert "needs" not in reason(plan, "Fp8WeightsProposal").split(";")[0]
-    assert "evaluation" in reason(plan, "Fp8WeightsProposal")
+    assert "requests/s a replica instead of" in reason(plan, "Fp8WeightsProposal")
+    assert "takes an evaluation" in reason(plan, "Fp8WeightsProposal")
 
 
 def test_deepseek_on_two_nodes_of_h200_is_a_replica_a_node_and_says_why() -> None:
@@ -143,15 +146,31 @@ def test_replicas_follow_the_rate_without_a_new_plan_and_stop_at_the_budget() ->
     assert "raise spec.accelerator.maxCount" in why
 
 
-def test_M4_2_the_token_budget_begins_where_the_promises_are_kept() -> None:
-    loose = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG))
-    slos = [
-        {"metric": "TTFT", "percentile": 95, "target": "20s"},
-        {"metric": "TPOT", "percentile": 95, "target": "14ms"},
-    ]
-    tight = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG, slos=slos))
-    assert tight.settings.token_budget <= loose.settings.token_budget
-    assert "would give" in reason(tight, "TokenBudget")
+def trial(budget: int, ttft: float, tpot: float | None) -> Trial:
+    """A token budget with what was predicted for it; only the budget of its forecast is looked at."""
+    engine = SimpleNamespace(load=SimpleNamespace(engine=SimpleNamespace(token_budget=budget)))
+    return Trial(engine, ttft, tpot)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("trials", "tpot", "taken"),
+    [
+        ([(512, 0.9, 0.03), (2048, 0.5, 0.04), (8192, 0.4, 0.06)], 0.05, 2048),  # 8192 would break TPOT
+        ([(512, 0.9, 0.03), (2048, 0.5, 0.04), (8192, 0.4, 0.06)], 0.10, 8192),  # the earliest first token
+        ([(512, 0.400, 0.03), (2048, 0.405, 0.03), (8192, 0.9, 0.03)], 0.05, 2048),  # alike: the larger
+        ([(512, 0.9, 0.08), (2048, 0.5, 0.07), (8192, 0.4, 0.06)], 0.05, 8192),  # none keeps it: the nearest
+        ([(512, 0.9, None), (2048, 0.5, None)], 0.05, 2048),  # a prefill engine makes no tokens
+    ],
+)
+def test_M4_2_the_token_budget_begins_where_the_promises_are_kept(
+    trials: list[tuple[int, float, float | None]], tpot: float, taken: int
+) -> None:
+    assert earliest([trial(*one) for one in trials], Target("TPOT", 95, tpot)).budget == taken
+
+
+def test_M4_2_pins_and_bounds_of_tuning_stand() -> None:
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG))
+    assert "would give" in reason(plan, "TokenBudget")
     pinned = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG, engine={"pins": {"tokenBudget": 1024}}))
     assert pinned.settings.token_budget == 1024
     bounded = {"mode": "Auto", "tokenBudget": {"min": 256, "max": 512}}
@@ -216,5 +235,15 @@ def test_same_input_same_plan_byte_for_byte() -> None:
 
 
 def test_an_idle_promise_of_the_profile_that_is_missed_refuses_nothing() -> None:
-    outcome = make_plan(service(LLAMA_70B, "nvidia-a100-40gb", 8, model={"quantization": "awq"}), catalogue())
-    assert not isinstance(outcome, Infeasible) or outcome.constraint != "SLO"
+    work = {"profile": "CodeCompletion", "requestsPerSecond": 0.1}
+    plan = planned(service(QWEN_7B, "nvidia-l4", 8, workload=work))
+    assert "profile's default and not yours" in reason(plan, "SLOMissed")
+    assert "the rate named sizes nothing" in reason(plan, "Replicas")
+    assert plan.settings.decode_cap == int(plan.roles[0].engine_args["max-num-seqs"]), "a default caps nothing"
+
+
+def test_M4_4_a_promise_that_one_request_breaks_caps_nothing() -> None:
+    slos = [{"metric": "TPOT", "percentile": 95, "target": "5ms"}]
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 1, slos=slos))
+    assert "SLOMissed" in codes(plan)
+    assert plan.settings.decode_cap == int(plan.roles[0].engine_args["max-num-seqs"])

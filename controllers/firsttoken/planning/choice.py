@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from firsttoken.planning.forecast import Forecast, Question, describe, figures, milliseconds
 from firsttoken.planning.parallelism import Candidate
-from firsttoken.planning.replicas import MOST_MARGIN, replicas_for
+from firsttoken.planning.replicas import replicas_for
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import Alternative, Reason
 
@@ -71,7 +71,7 @@ def _room(found: Forecast, limits: Limits) -> float:
 
 def _replicas(found: Forecast, limits: Limits) -> int:
     """Replicas that the rate takes, or that the spec names."""
-    return limits.fixed or replicas_for(limits.rate or 0.0, found.goodput.rate, margin(found))
+    return limits.fixed or replicas_for(limits.rate or 0.0, found.goodput.rate, found.interval)
 
 
 def _short(found: Forecast, limits: Limits) -> bool:
@@ -89,11 +89,6 @@ def _carried(found: Forecast, limits: Limits) -> float:
     if found.role != "serve" or _room(found, limits) == math.inf:
         return found.per_gpu
     return _room(found, limits) * found.goodput.rate
-
-
-def margin(found: Forecast) -> float:
-    """How much more than the rate is provided for, relative: what the prediction may be off, a quarter at most."""
-    return min(MOST_MARGIN, found.interval)
 
 
 def shape_reason(chosen: Forecast, looked: Sequence[Forecast]) -> Reason:
@@ -129,7 +124,7 @@ def alternatives(chosen: Forecast, looked: Sequence[Forecast], layout: str, limi
     ):
         count = limits.fixed or 1
         if limits.rate is not None and not limits.fixed:
-            count = replicas_for(limits.rate, other.goodput.rate, margin(other))
+            count = replicas_for(limits.rate, other.goodput.rate, other.interval)
         elif limits.gpus is not None and not limits.fixed:
             count = max(1, limits.gpus // other.gpus)
             count = min(count, limits.most) if limits.most is not None else count

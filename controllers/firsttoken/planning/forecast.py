@@ -12,7 +12,6 @@ from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, largest_rate
 from firsttoken.planning.load.replica import LoadModel, ReplicaState
 from firsttoken.planning.load.responses import Handover
-from firsttoken.planning.load.responses import Percentiles as Seconds
 from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.timing.device import Device, device_from_profile
 from firsttoken.planning.timing.step import StepModel
@@ -147,7 +146,7 @@ def _buckets(found: ReplicaState) -> Mapping[str, Percentiles]:
     return {name: _rounded(bucket.ttft) for name, bucket in found.by_bucket.items()}
 
 
-def _rounded(seconds: Seconds) -> Percentiles:
+def _rounded(seconds: Percentiles) -> Percentiles:
     return Percentiles(figures(seconds.p50), figures(seconds.p95), figures(seconds.p99))
 
 

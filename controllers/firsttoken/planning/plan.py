@@ -12,7 +12,7 @@ from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.attention import choose_backend
 from firsttoken.planning.calibration import Calibration
-from firsttoken.planning.choice import alternatives, margin, node_reason, shape_reason
+from firsttoken.planning.choice import alternatives, node_reason, shape_reason
 from firsttoken.planning.engine_args import EngineChoice, eager_reason, engine_args, environment
 from firsttoken.planning.explain import (
     caching_reason,
@@ -74,7 +74,7 @@ def make_plan(
         lengths = choose_lengths(spec, facts, resolve(spec.workload))
         forecasting = Forecasting(spec, _question(spec, facts, lengths, calibration or Calibration()))
         sized = _sized(spec, facts, profiles, lengths, forecasting)
-        plan = with_replicas(_engines(spec, facts, sized), spec, max(margin(f) for f in sized.forecasts))
+        plan = with_replicas(_engines(spec, facts, sized), spec, figures(max(f.interval for f in sized.forecasts)))
     except InfeasibleError as refused:
         return with_nearest(refused.infeasible, spec, profiles, trial)
     if isinstance(plan, Infeasible):

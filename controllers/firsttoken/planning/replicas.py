@@ -14,13 +14,17 @@ from firsttoken.planning.types import Infeasible, Plan, Reason, RolePlan
 
 MOST_MARGIN = 0.25
 ROUTER_MISSING = "RouterMissing"
-UNSIZED = "name spec.workload.requestsPerSecond to have replicas follow the rate"
 
 
-def with_replicas(plan: Plan, spec: InferenceServiceSpec, margin: float | None = None) -> Plan | Infeasible:
-    """`plan` with each role's replicas as `spec.scaling` and `spec.accelerator.maxCount` say; nothing else changes."""
+def with_replicas(plan: Plan, spec: InferenceServiceSpec, interval: float | None = None) -> Plan | Infeasible:
+    """`plan` with each role's replicas as `spec.scaling` and `spec.accelerator.maxCount` say; nothing else changes.
+
+    `interval`: how far the plan's capacities may be off, relative, where it carries no prediction yet.
+    """
+    if plan.prediction is not None:
+        interval = plan.prediction.relative_interval
     try:
-        counts, reason = _counts(plan.roles, spec, margin_of(plan) if margin is None else margin)
+        counts, reason = _counts(plan.roles, spec, MOST_MARGIN if interval is None else interval)
     except InfeasibleError as refused:
         return refused.infeasible
     roles = tuple(replace(role, replicas=n) for role, n in zip(plan.roles, counts, strict=True))
@@ -58,9 +62,7 @@ def may_run_several(spec: InferenceServiceSpec, gpus: int) -> bool:
     return scaling.mode == "External" or max(n or 0 for n in wanted) > 1
 
 
-def _counts(
-    roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, plan_margin: float
-) -> tuple[tuple[int, ...], Reason]:
+def _counts(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, interval: float) -> tuple[tuple[int, ...], Reason]:
     limit, per_set = spec.accelerator.max_count, sum(r.gpus_per_replica for r in roles)
     scaling = spec.scaling
     wanted = scaling.replicas if scaling.mode == "Planned" else None
@@ -70,21 +72,21 @@ def _counts(
     if scaling.mode == "External" and scaling.replicas is not None:
         return _external(roles, spec, per_set)
     if _sizable(roles, spec):
-        return _by_rate(roles, spec, plan_margin)
+        return _by_rate(roles, spec, interval)
     if limit is None:
         return _without_budget(roles, spec)
     counts = _most(roles, spec, limit)
-    return counts, Reason("Replicas", _explain(roles, counts, limit))
+    return counts, Reason("Replicas", _explain(roles, spec, counts, limit))
 
 
-def margin_of(plan: Plan) -> float:
-    """How much more than the rate is provided for, relative: what the prediction may be off, a quarter at most."""
-    return min(MOST_MARGIN, plan.prediction.relative_interval) if plan.prediction is not None else MOST_MARGIN
+def replicas_for(rate: float, capacity: float, interval: float) -> int:
+    """Replicas that carry `rate`, with as much room as the prediction may be wrong by (`interval`, relative)."""
+    return max(1, math.ceil(rate * (1 + margin(interval)) / capacity - 1e-9)) if capacity > 0 else 1
 
 
-def replicas_for(rate: float, capacity: float, margin: float) -> int:
-    """Replicas that carry `rate`, with as much room as the prediction may be wrong by."""
-    return max(1, math.ceil(rate * (1 + margin) / capacity - 1e-9)) if capacity > 0 else 1
+def margin(interval: float) -> float:
+    """How much more than the rate is provided for, relative: what a prediction may be off, a quarter at most."""
+    return min(MOST_MARGIN, interval)
 
 
 def _sizable(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> bool:
@@ -92,14 +94,16 @@ def _sizable(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> bool:
     return spec.workload.requests_per_second is not None and all(r.capacity for r in roles)
 
 
-def _by_rate(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, margin: float) -> tuple[tuple[int, ...], Reason]:
+def _by_rate(
+    roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, interval: float
+) -> tuple[tuple[int, ...], Reason]:
     """As many as carry the rate; within the budget as many as it allows, in the proportion that carries most."""
     rate, scaling, limit = spec.workload.requests_per_second or 0.0, spec.scaling, spec.accelerator.max_count
-    needed = [replicas_for(rate, r.capacity or 0.0, margin) for r in roles]
+    needed = [replicas_for(rate, r.capacity or 0.0, interval) for r in roles]
     wanted = [max(n, scaling.min_replicas or 0) for n in needed]
     wanted = [min(n, scaling.max_replicas) if scaling.max_replicas is not None else n for n in wanted]
     each = ", ".join(f"{n} x {r.capacity:.3g} requests/s for {r.role}" for n, r in zip(wanted, roles, strict=True))
-    said = f"{each}: {rate:.3g} requests/s and {margin * 100:.0f} % more, by which the prediction may be off"
+    said = f"{each}: {rate:.3g} requests/s and {margin(interval) * 100:.0f} % more, since predictions may be off"
     gpus = sum(n * r.gpus_per_replica for n, r in zip(wanted, roles, strict=True))
     if limit is None or gpus <= limit:
         return tuple(wanted), Reason("Replicas", said)
@@ -165,7 +169,7 @@ def _external(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, per_set: 
 
 def _without_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> tuple[tuple[int, ...], Reason]:
     count = spec.scaling.min_replicas if spec.scaling.min_replicas is not None else 1
-    text = f"{count} for each role: no spec.accelerator.maxCount is set, so no more than asked for; {UNSIZED}"
+    text = f"{count} for each role: no spec.accelerator.maxCount is set, so no more than asked for; {_unsized(spec)}"
     return (count,) * len(roles), Reason("Replicas", text)
 
 
@@ -184,13 +188,20 @@ def _share(roles: tuple[RolePlan, ...], limit: int, least: int, most: int | None
     return tuple(counts)
 
 
+def _unsized(spec: InferenceServiceSpec) -> str:
+    """Why the rate decides nothing."""
+    if spec.workload.requests_per_second is None:
+        return "name spec.workload.requestsPerSecond to have replicas follow the rate"
+    return "no rate is predicted to keep the SLOs, so the rate named sizes nothing: name SLOs that can be kept"
+
+
 def _how_split(roles: tuple[RolePlan, ...]) -> str:
     if not all(r.capacity for r in roles):
         return "GPUs split evenly"
     return "split as carries most: " + ", ".join(f"a {r.role} replica {r.capacity:.3g} requests/s" for r in roles)
 
 
-def _explain(roles: tuple[RolePlan, ...], counts: tuple[int, ...], limit: int) -> str:
+def _explain(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, counts: tuple[int, ...], limit: int) -> str:
     each = ", ".join(f"{n} x {r.gpus_per_replica} GPU(s) for {r.role}" for r, n in zip(roles, counts, strict=True))
     how = "the budget filled" if len(roles) == 1 else _how_split(roles)
-    return f"{each} within maxCount {limit} ({how}); {UNSIZED}"
+    return f"{each} within maxCount {limit} ({how}); {_unsized(spec)}"

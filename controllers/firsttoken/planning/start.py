@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.choice import margin
 from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forecast, Question, describe, milliseconds
 from firsttoken.planning.load.curves import GRID, EngineLimits
 from firsttoken.planning.load.goodput import TPOT, TTFT, Target, value
@@ -73,7 +72,7 @@ def _with_budget(
         return sized
     allowed = sorted({*(b for b in BUDGETS if least <= b <= sized.budgets.ceiling), found.load.engine.token_budget})
     trials = [_try(found, ask, budget, forecasting.question, rate) for budget in allowed]
-    taken = _earliest(trials, forecasting.question.target(TPOT))
+    taken = earliest(trials, forecasting.question.target(TPOT))
     chosen, why = taken.forecast, _budget_reason(taken, trials)
     kept = tuple(reason for reason in sized.budgets.reasons if reason.code != why.code)
     said = Reason(why.code, f"{why.message}; {sized.budgets.ceiling} at most")
@@ -86,7 +85,7 @@ def _rate(forecasting: Forecasting, found: Forecast) -> float:
     limits = forecasting.limits
     if limits.rate is None or found.goodput.rate <= 0:
         return found.goodput.rate * ASSUMED_LOAD
-    count = limits.fixed or replicas_for(limits.rate, found.goodput.rate, margin(found))
+    count = limits.fixed or replicas_for(limits.rate, found.goodput.rate, found.interval)
     if limits.gpus is not None:
         count = min(count, max(1, limits.gpus // found.gpus))
     return min(limits.rate / max(1, count), found.goodput.rate)
@@ -103,7 +102,7 @@ def _try(
     return Trial(forecast, value(replica, ttft), value(replica, tpot) if found.role == "serve" else None)
 
 
-def _earliest(trials: Sequence[Trial], tpot: Target | None) -> Trial:
+def earliest(trials: Sequence[Trial], tpot: Target | None) -> Trial:
     """The earliest first token that leaves TPOT within its promise; the largest budget of those that are alike."""
     kept = [t for t in trials if tpot is None or t.tpot is None or t.tpot <= tpot.seconds]
     kept = kept or [min(trials, key=lambda t: t.tpot or 0.0)]
@@ -120,12 +119,16 @@ def _budget_reason(taken: Trial, trials: Sequence[Trial]) -> Reason:
 
 
 def _decode_limit(chosen: Forecast, question: Question) -> tuple[int, Reason | None]:
-    """Running requests admitted at first: no more than keep a decode step within the TPOT promise."""
+    """Running requests admitted at first: no more than keep a decode step within the TPOT promise.
+
+    A profile's default caps nothing, and neither does a promise that a single request breaks already: serving one at a
+    time would cost throughput and keep it no better.
+    """
     most, tpot = chosen.load.engine.max_running, question.target(TPOT)
-    if tpot is None or chosen.role == "prefill":
+    if tpot is None or not question.promised or chosen.role == "prefill":
         return most, None
     fitting = [n for n in (*GRID, most) if 1 <= n <= most and chosen.load.curves.decode(n) <= tpot.seconds]
-    cap = max(fitting, default=1)
+    cap = max(fitting, default=most)
     if cap >= most:
         return most, None
     step = milliseconds(chosen.load.curves.decode(cap))

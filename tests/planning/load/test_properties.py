@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.lengths import LengthDistribution
 from firsttoken.planning.load.replica import ReplicaState
-from firsttoken.planning.load.responses import Percentiles
+from firsttoken.planning.types import Percentiles
 from planning.load.cases import ENGINES, SHAPES, Engine, capacity, numbers, shape
 
 # Percentiles are searched for to one part in ten thousand.

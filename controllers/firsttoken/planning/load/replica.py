@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from firsttoken.planning.load.curves import EngineLimits, StepCurves
 from firsttoken.planning.load.demand import Demand, PromptClass, RequestShape
-from firsttoken.planning.load.responses import Handover, Percentiles, Replica
+from firsttoken.planning.load.responses import Handover, Replica
 from firsttoken.planning.load.steady import SERVE
 from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.types import Percentiles
 from firsttoken.planning.workload import bucket_names
 
 DEFAULT_BOUNDS = (64, 256, 512, 1024, 4096, 16384)  # DESIGN section 7

@@ -10,15 +10,7 @@ from firsttoken.planning.load.probability import percentile
 from firsttoken.planning.load.steady import DECODE, PREFILL, solve
 from firsttoken.planning.load.token_times import TokenTimes
 from firsttoken.planning.load.waiting import Waiting, waiting
-
-
-@dataclass(frozen=True)
-class Percentiles:
-    """Seconds."""
-
-    p50: float
-    p95: float
-    p99: float
+from firsttoken.planning.types import Percentiles
 
 
 @dataclass(frozen=True)
