@@ -1,6 +1,8 @@
-"""`make bench-plan`: how long a plan takes, with predictions and (as the yardstick of the same run) without.
+"""`make bench-plan`: how long a plan takes, against the same work without predictions in the same run.
 
-No simulation yet: every figure is of the analytic model. The last line is JSON.
+No simulation yet: every figure is of the analytic model. The yardstick takes the same decisions by what fits alone, so
+the ratio is what predictions cost. A refusal looks for what would be feasible instead on both sides, and predicts
+nothing on either: its ratio is about 1. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.nearest import with_nearest
 from firsttoken.planning.plan import fits, make_plan
+from firsttoken.planning.types import Infeasible, Plan
 
 ROUNDS = 15
 CHAT = {"profile": "Chat"}
@@ -28,40 +33,50 @@ QA = {
     "outputTokens": {"p50": 400, "p95": 500},
     "requestsPerSecond": 20,
 }
-CASES: dict[str, dict[str, Any]] = {
-    "7B on 8 x A100-40, 20 requests/s": {
-        "model": "Qwen/Qwen2.5-7B-Instruct",
-        "on": ("nvidia-a100-40gb", 8),
-        "workload": QA,
-    },
-    "70B on 8 x H100": {"model": "meta-llama/Llama-3.1-70B-Instruct", "on": ("nvidia-h100-80gb", 8), "workload": CHAT},
-    "DeepSeek-V3 on 16 x H200": {"model": "deepseek-ai/DeepSeek-V3", "on": ("nvidia-h200", 16), "workload": CHAT},
-    "8B on 8 x H100, 32k prompts": {
-        "model": "meta-llama/Llama-3.1-8B-Instruct",
-        "on": ("nvidia-h100-80gb", 8),
-        "workload": LONG,
-    },
-    "the same, split": {
-        "model": "meta-llama/Llama-3.1-8B-Instruct",
-        "on": ("nvidia-h100-80gb", 8),
-        "workload": LONG,
-        "layout": {"mode": "Disaggregated"},
-    },
-    "70B on 4 x A100-40 (infeasible)": {
-        "model": "meta-llama/Llama-3.1-70B-Instruct",
-        "on": ("nvidia-a100-40gb", 4),
-        "workload": CHAT,
-    },
+QWEN_7B, LLAMA_8B, LLAMA_70B = (
+    "Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-70B-Instruct",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A spec as a user writes it, and what planning it has to do."""
+
+    does: str
+    model: str
+    device: str
+    count: int
+    workload: dict[str, Any]
+    layout: dict[str, Any] = field(default_factory=dict)
+    feasible: bool = True
+
+    @property
+    def spec(self) -> InferenceServiceSpec:
+        """With everything else by default."""
+        return InferenceServiceSpec.model_validate(
+            {
+                "model": {"uri": f"hf://{self.model}"},
+                "accelerator": {"type": self.device, "maxCount": self.count},
+                "workload": self.workload,
+                "layout": self.layout,
+            }
+        )
+
+
+CASES = {
+    "7B on 8 x A100-40": Case("shapes and replicas for 20 requests/s", QWEN_7B, "nvidia-a100-40gb", 8, QA),
+    "70B on 8 x H100": Case("shapes for a whole budget", LLAMA_70B, "nvidia-h100-80gb", 8, CHAT),
+    "DeepSeek-V3 on 16 x H200": Case(
+        "latent attention and experts, one shape a node", "deepseek-ai/DeepSeek-V3", "nvidia-h200", 16, CHAT
+    ),
+    "8B on 8 x H100": Case("long prompts, and whether to split", LLAMA_8B, "nvidia-h100-80gb", 8, LONG),
+    "8B on 8 x H100, split": Case(
+        "both roles of a split", LLAMA_8B, "nvidia-h100-80gb", 8, LONG, {"mode": "Disaggregated"}
+    ),
+    "70B on 4 x A100-40": Case(
+        "a refusal, and what would fit instead", LLAMA_70B, "nvidia-a100-40gb", 4, CHAT, feasible=False
+    ),
 }
-
-
-def spec_of(case: dict[str, Any]) -> InferenceServiceSpec:
-    """The case as a user writes it."""
-    device, count = case["on"]
-    document = {"model": {"uri": f"hf://{case['model']}"}, "accelerator": {"type": device, "maxCount": count}}
-    return InferenceServiceSpec.model_validate(
-        {**document, "workload": case["workload"], "layout": case.get("layout", {})}
-    )
 
 
 def milliseconds(work: Callable[[], object]) -> list[float]:
@@ -75,23 +90,35 @@ def milliseconds(work: Callable[[], object]) -> list[float]:
     return found
 
 
+def measured(name: str, case: Case) -> dict[str, float]:
+    """Figures of one case. Ends the run where it is not what it says: its figures would be of other work."""
+    profiles, spec = catalogue(), case.spec
+
+    def without_predictions() -> Plan | Infeasible:
+        found = fits(spec, profiles)
+        return with_nearest(found, spec, profiles, fits) if isinstance(found, Infeasible) else found
+
+    for outcome in (make_plan(spec, profiles), without_predictions()):
+        if isinstance(outcome, Plan) != case.feasible:
+            raise SystemExit(f"{name}: no longer {'feasible' if case.feasible else 'infeasible'}: {outcome}")
+    whole, bare = milliseconds(lambda: make_plan(spec, profiles)), milliseconds(without_predictions)
+    median, yardstick = statistics.median(whole), statistics.median(bare)
+    return {
+        "median_ms": round(median, 1),
+        "worst_ms": round(max(whole), 1),
+        "without_ms": round(yardstick, 2),
+        "ratio": round(median / yardstick, 1),
+    }
+
+
 def main() -> None:
     """Print the table, then the figures."""
-    profiles, figures = catalogue(), {}
-    print(f"{'plan':36}{'median ms':>10}{'worst ms':>10}{'without predictions':>21}{'ratio':>8}")
+    figures = {}
+    print(f"{'plan':26}{'what it does':48}{'median ms':>10}{'worst ms':>10}{'without predictions':>21}{'ratio':>8}")
     for name, case in CASES.items():
-        spec = spec_of(case)
-        with_them, without = (
-            milliseconds(lambda spec=spec: make_plan(spec, profiles)),
-            milliseconds(lambda spec=spec: fits(spec, profiles)),
-        )  # type: ignore[misc]
-        median, bare = statistics.median(with_them), statistics.median(without)
-        print(f"{name:36}{median:10.1f}{max(with_them):10.1f}{bare:21.1f}{median / bare:8.1f}")
-        figures[name] = {
-            "median_ms": round(median, 1),
-            "worst_ms": round(max(with_them), 1),
-            "ratio": round(median / bare, 1),
-        }
+        row = figures[name] = measured(name, case)
+        numbers = f"{row['median_ms']:10.1f}{row['worst_ms']:10.1f}{row['without_ms']:21.2f}{row['ratio']:8.1f}"
+        print(f"{name:26}{case.does:48}{numbers}")
     print(json.dumps({"plans": figures, "slowest_median_ms": max(f["median_ms"] for f in figures.values())}))
 
 

@@ -21,7 +21,7 @@ from firsttoken.planning.timing.attention import (
 from firsttoken.planning.timing.collectives import LinkEfficiency, all_reduce_seconds
 from firsttoken.planning.timing.gemm import GemmEfficiency, GemmRates, gemm_seconds
 from firsttoken_accuracy.least_squares import Parameter, Values, fit
-from firsttoken_accuracy.tables import L2, AllReduce, Attention, Gemm, device
+from firsttoken_accuracy.tables import L2, AllReduce, Attention, Gemm, Row, device
 
 Measured = Gemm | Attention | AllReduce
 HEAD_WIDTH = 128  # of every row in the attention tables
@@ -130,19 +130,24 @@ def fit_gemm(rows: Sequence[Gemm], fixed: Values = MappingProxyType({})) -> dict
     def predict(values: Values, row: Gemm) -> float:
         return gemm_predicted({**fixed, **values} if fixed else values, row)
 
-    return {**fixed, **fit(free, rows, predict, lambda r: r.seconds, _equal_generations(rows))}
+    return {**fixed, **_fitted(free, rows, predict)}
 
 
 def fit_attention(prefill: Sequence[Attention], decode: Sequence[Attention]) -> dict[str, float]:
     """Rows of one KV format."""
-    first = fit(PREFILL, prefill, prefill_predicted, lambda r: r.seconds, _equal_generations(prefill))
-    second = fit(DECODE, decode, decode_predicted, lambda r: r.seconds, _equal_generations(decode))
-    return {**first, **second}
+    return {**_fitted(PREFILL, prefill, prefill_predicted), **_fitted(DECODE, decode, decode_predicted)}
 
 
 def fit_link(rows: Sequence[AllReduce]) -> dict[str, float]:
     """Rows over one kind of link."""
-    return fit(LINK, rows, all_reduce_predicted, lambda r: r.seconds, _equal_generations(rows))
+    return _fitted(LINK, rows, all_reduce_predicted)
+
+
+def _fitted(
+    free: Sequence[Parameter], rows: Sequence[Row], predict: Callable[[Values, Row], float]
+) -> dict[str, float]:
+    """The `free` parameters by the seconds of the rows."""
+    return fit(free, rows, predict, lambda row: row.seconds, _equal_generations(rows))
 
 
 def _attention(values: Values, row: Attention) -> tuple[AttentionShape, AttentionRates]:

@@ -4,9 +4,11 @@ import csv
 import gzip
 import hashlib
 import io
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import catalogue
@@ -108,60 +110,57 @@ class AllReduce:
 
     system: str
     ranks: int
-    message_bytes: int
+    elements: int
     seconds: float
     out: bool
 
+    @property
+    def message_bytes(self) -> int:
+        """Of one rank's message in 16 bits."""
+        return 2 * self.elements
+
 
 KINDS = {"bfloat16": "bf16"}
+Row = TypeVar("Row", Gemm, Attention, AllReduce)
+
+
+def _read(table: str, kind: type[Row], columns: Mapping[str, str], group: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of one table. `columns`: where each field of `kind` stands; `group`: the columns that together are kept
+    out of the fit or are not, after the word they are hashed with.
+    """
+    numbers = [f.name for f in fields(kind) if f.type is int]
+    word, *parts = group
+    found = []
+    for row in rows(table):
+        values: dict[str, Any] = {name: row[column] for name, column in columns.items()}
+        values |= {name: int(values[name]) for name in numbers}
+        if "kind" in values:
+            values["kind"] = KINDS.get(values["kind"], values["kind"])
+        seconds = float(row["latency_ms"]) / 1e3
+        found.append(kind(**values, seconds=seconds, out=kept_out(word, *(row[part] for part in parts))))
+    return tuple(found)
 
 
 @cache
 def gemms() -> tuple[Gemm, ...]:
     """Kept out: whole (n, k), on every GPU alike."""
-    return tuple(
-        Gemm(
-            r["system"],
-            KINDS.get(r["gemm_dtype"], r["gemm_dtype"]),
-            int(r["m"]),
-            int(r["n"]),
-            int(r["k"]),
-            float(r["latency_ms"]) / 1e3,
-            kept_out("gemm", r["n"], r["k"]),
-        )
-        for r in rows("gemm_vllm")
-    )
+    columns = {"system": "system", "kind": "gemm_dtype", "m": "m", "n": "n", "k": "k"}
+    return _read("gemm_vllm", Gemm, columns, ("gemm", "n", "k"))
 
 
 @cache
 def attentions(phase: str) -> tuple[Attention, ...]:
     """`phase`: context (prefill) or generation (decode). Kept out: whole (heads, KV heads, batch)."""
-    length = "isl" if phase == "context" else "kv_len"
-    return tuple(
-        Attention(
-            r["system"],
-            KINDS.get(r["kv_cache_dtype"], r["kv_cache_dtype"]),
-            int(r["num_heads"]),
-            int(r["num_key_value_heads"]),
-            int(r["batch_size"]),
-            int(r[length]),
-            float(r["latency_ms"]) / 1e3,
-            kept_out("attention", r["num_heads"], r["num_key_value_heads"], r["batch_size"]),
-        )
-        for r in rows(f"{phase}_attention_vllm")
-    )
+    columns = {
+        "system": "system", "kind": "kv_cache_dtype", "heads": "num_heads", "kv_heads": "num_key_value_heads",
+        "batch": "batch_size", "length": "isl" if phase == "context" else "kv_len",
+    }  # fmt: skip
+    group = ("attention", "num_heads", "num_key_value_heads", "batch_size")
+    return _read(f"{phase}_attention_vllm", Attention, columns, group)
 
 
 @cache
 def all_reduces() -> tuple[AllReduce, ...]:
     """Kept out: whole message sizes."""
-    return tuple(
-        AllReduce(
-            r["system"],
-            int(r["num_gpus"]),
-            2 * int(r["message_elements"]),
-            float(r["latency_ms"]) / 1e3,
-            kept_out("all-reduce", r["message_elements"]),
-        )
-        for r in rows("allreduce_vllm")
-    )
+    columns = {"system": "system", "ranks": "num_gpus", "elements": "message_elements"}
+    return _read("allreduce_vllm", AllReduce, columns, ("all-reduce", "message_elements"))

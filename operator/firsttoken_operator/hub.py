@@ -6,7 +6,6 @@ HF_HUB_OFFLINE (ask nobody), and the proxies' usual variables.
 
 import asyncio
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -20,18 +19,16 @@ from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.hf_config import essentials, is_config
 from firsttoken.planning.hf_quantization import quantization_of
 from firsttoken.planning.models import wants_config
+from firsttoken_operator.config_json import CONFIG, MAX_BYTES, QUANTIZATION, NotConfigError, json_object
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 REMEDY = "give spec.model.architecture.inline or preset"
+TOKEN, LICENCE = "set HF_TOKEN where this runs (the chart's extraEnv)", "accept the licence with that token's account"
 
 TOTAL_SECONDS = 10.0  # a config.json has a few KB; a worker waits no longer than this
 CONNECT_SECONDS = 4.0
-MAX_BYTES = 4 * 2**20  # the largest published ones list every layer that is not quantised: 3 MB
 KEEP_SECONDS = 3600.0  # until a branch is looked at again; only new plans look
 RETRY_SECONDS = 60.0  # until the hub is asked again after it failed
-
-# ModelOpt keeps what belongs into quantization_config in a file of its own; vLLM reads it, too.
-CONFIG, QUANTIZATION = "config.json", "hf_quant_config.json"
 
 _CHUNK = 64 * 2**10
 _REDIRECTS = 3
@@ -41,8 +38,8 @@ _TRUE = ("1", "on", "yes", "true")
 class HubError(Exception):
     """Why there is no config.json: one sentence that ends with the remedy."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: {REMEDY}")
+    def __init__(self, what: str, remedy: str = REMEDY) -> None:
+        super().__init__(f"{what}: {remedy}")
 
 
 class _NotFoundError(Exception):
@@ -69,7 +66,7 @@ async def fetch_config(spec: ModelSpec, environment: Mapping[str, str] = os.envi
         raise HubError(f"{spec.uri} is no hf://org/name")
     token = environment.get("HF_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    asked = _Question(endpoint, repository, spec.revision or "main", headers)
+    asked = _Question(endpoint, repository, spec.revision or "main", headers, spec.credentials is not None)
     patience = aiohttp.ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
     try:
         async with aiohttp.ClientSession(timeout=patience, trust_env=True) as session:
@@ -86,6 +83,7 @@ class _Question:
     repository: str
     revision: str
     headers: Mapping[str, str]
+    credentials: bool  # whether the service names a Secret for its pods
 
     def url(self, name: str) -> str:
         """Where the hub keeps a file of the repository."""
@@ -112,27 +110,31 @@ async def _text(session: aiohttp.ClientSession, asked: _Question, name: str) -> 
         if answer.status == 404:
             raise _NotFoundError
         if answer.status in (401, 403):
-            have = "HF_TOKEN does not open it" if asked.headers else "HF_TOKEN is not set"
-            what = f"{asked.repository}: it needs a token, or it is not there ({answer.status}, {have})"
-            raise HubError(f"the hub at {asked.endpoint} does not show {what}")
+            raise _refused(asked, answer.status)
         if answer.status != 200:
             raise HubError(f"the hub at {asked.endpoint} answered {answer.status} for {name} of {asked.repository}")
         body = bytearray()
         async for chunk in answer.content.iter_chunked(_CHUNK):
             body += chunk
             if len(body) > MAX_BYTES:
-                raise HubError(f"{name} of {asked.repository} is larger than {MAX_BYTES // 2**20} MiB")
+                break  # `json_object` says so
         return bytes(body)
 
 
 def _parsed(body: bytes, asked: _Question, name: str) -> dict[str, Any]:
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HubError(f"{name} of {asked.repository} is no JSON") from error
-    if not isinstance(value, dict):
-        raise HubError(f"{name} of {asked.repository} is no JSON object")
-    return value
+        return json_object(body)
+    except NotConfigError as error:
+        raise HubError(f"{name} of {asked.repository} is {error}") from error
+
+
+def _refused(asked: _Question, status: int) -> HubError:
+    """Who asks without an account gets the same answer for a gated repository as for one that is not there."""
+    have, remedy = ("does not open it", LICENCE) if asked.headers else ("is not set here", TOKEN)
+    pods = "; spec.model.credentials is for the pods alone, the operator reads no Secrets" if asked.credentials else ""
+    why = f"it is gated, private or not there, and HF_TOKEN {have}{pods}"
+    what = f"the hub at {asked.endpoint} refuses {CONFIG} of {asked.repository} ({status})"
+    return HubError(f"{what}: {why}", f"{remedy}, or {REMEDY}")
 
 
 def _short(error: Exception) -> str:

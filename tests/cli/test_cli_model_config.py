@@ -54,9 +54,9 @@ def test_what_modelopt_keeps_beside_it_is_read(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        (b"{", "no JSON: "),
-        (b"\xff", "no JSON: "),
-        (b"[" * 100_000, "no JSON: "),
+        (b"{", "no JSON (Expecting property name"),
+        (b"\xff", "no JSON ('utf-8' codec"),
+        (b"[" * 100_000, "no JSON ("),
         (b"[]", "no JSON object"),
         (b'{"apiVersion": "firsttoken.dev/v1alpha1"}', "neither model_type nor architectures"),
         (b" " * (5 * 2**20), "larger than 4 MiB"),
@@ -65,6 +65,7 @@ def test_what_modelopt_keeps_beside_it_is_read(file: Path) -> None:
 def test_a_file_that_is_no_config(file: Path, content: bytes, part: str) -> None:
     file.write_bytes(content)
     assert part in bad([UNKNOWN], file)
+    assert bad([UNKNOWN], file).endswith("this is no model's config.json")
 
 
 def test_a_file_that_can_not_be_read(tmp_path: Path) -> None:

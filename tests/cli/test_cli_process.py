@@ -1,5 +1,6 @@
 """The program as the shell sees it: exit codes, streams, pipes, signals, names."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -108,13 +109,26 @@ def test_a_full_disk_is_one_line(service: Path) -> None:
 
 def test_ctrl_c_is_130_and_quiet(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.yaml"
-    os.mkfifo(pipe)  # nobody writes: the command waits
+    os.mkfifo(pipe)
     with subprocess.Popen(command("validate", "-f", pipe), stderr=subprocess.PIPE, env=clean()) as child:
-        time.sleep(2)
+        writer = opened_for_writing(pipe)  # and nothing is written: the command waits
         child.send_signal(signal.SIGINT)
         assert child.stderr is not None
         said = child.stderr.read()
         assert (child.wait(timeout=60), said) == (130, b"")
+        os.close(writer)
+
+
+def opened_for_writing(pipe: Path, timeout_s: float = 60.0) -> int:
+    """A descriptor, as soon as somebody reads from the pipe."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def test_a_terminal_that_knows_ascii_only_gets_ascii(service: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import unused_port
 
-from firsttoken.api.service_inputs import ModelSpec
+from firsttoken.api.service_inputs import ModelSpec, SecretKey
 from firsttoken_operator import hub
 from firsttoken_operator.hub import DEFAULT_ENDPOINT, Hub, HubError, fetch_config, wants_hub
 
@@ -133,12 +133,15 @@ async def _around(request: web.Request) -> web.StreamResponse:
         (files(), {}, "has no config.json of somebody/model at revision main"),
         (
             files(config=web.Response(status=401)), {},
-            "does not show somebody/model: it needs a token, or it is not there (401, HF_TOKEN is not set)",
+            "refuses config.json of somebody/model (401): it is gated, private or not there, and HF_TOKEN",
         ),
-        (files(config=web.Response(status=403)), {"HF_TOKEN": "x"}, "(403, HF_TOKEN does not open it)"),
+        (
+            files(config=web.Response(status=403)), {"HF_TOKEN": "x"},
+            "HF_TOKEN does not open it: accept the licence with that token's account, or give",
+        ),
         (files(config=web.Response(status=429)), {}, "answered 429 for config.json"),
         (files(config=web.Response(status=503)), {}, "answered 503"),
-        (files(config=b"<html>log in</html>"), {}, "config.json of somebody/model is no JSON"),
+        (files(config=b"<html>log in</html>"), {}, "config.json of somebody/model is no JSON (Expecting value: line 1"),
         (files(config=b"\xff\xfe"), {}, "is no JSON"),
         (files(config=b"[" * 100_000), {}, "is no JSON"),
         (files(config=[1, 2]), {}, "is no JSON object"),
@@ -162,10 +165,22 @@ def test_every_failure_is_one_sentence_that_ends_with_the_remedy(
     error, _ = ask(answer, **environment)
     assert isinstance(error, HubError), error
     assert part in str(error)
-    assert str(error).endswith(": give spec.model.architecture.inline or preset")
+    assert str(error).endswith("give spec.model.architecture.inline or preset")
     assert "\n" not in str(error)
     for secret in environment.get("HF_TOKEN", "").split():
         assert len(secret) == 1 or secret not in str(error)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_gated_model_is_told_where_a_token_helps_and_where_it_does_not(status: int) -> None:
+    """The operator reads no Secrets, so the one that a service names for its pods opens nothing here."""
+    named = SPEC.model_copy(update={"credentials": SecretKey(name="hf-token")})
+    remedy = ": set HF_TOKEN where this runs (the chart's extraEnv), or give spec.model.architecture.inline or preset"
+    for spec, words in ((SPEC, False), (named, True)):
+        error, _ = ask(files(config=web.Response(status=status)), spec)
+        assert isinstance(error, HubError)
+        assert str(error).endswith(remedy)
+        assert ("spec.model.credentials is for the pods alone, the operator reads no Secrets" in str(error)) == words
 
 
 def test_nobody_there() -> None:

@@ -43,6 +43,21 @@ def test_published_fp8_has_blocks_and_fits_eight_ranks() -> None:
     assert why_not_divisible(model, 32) is not None
 
 
+@pytest.mark.parametrize("preset", ["gpt-oss-20b", "gpt-oss-120b"])
+def test_mxfp4_is_split_where_blocks_do_not_divide_since_vllm_pads_them(preset: str) -> None:
+    """2880 / 8 = 360 columns are eleven and a quarter blocks of 32."""
+    inline = {
+        "hiddenSize": 2880, "numHiddenLayers": 24, "numAttentionHeads": 64, "numKeyValueHeads": 8, "headDim": 64,
+        "intermediateSize": 2880, "vocabSize": 201088, "maxPositionEmbeddings": 131072, "numExperts": 32,
+        "numExpertsPerTok": 4,
+    }  # fmt: skip
+    own = {"uri": "pvc://models/tuned", "quantization": "mxfp4", "architecture": {"inline": inline}}
+    for model in (facts(preset, "mxfp4"), model_facts(ModelSpec.model_validate(own))):
+        assert isinstance(model, ModelFacts)
+        assert [why_not_divisible(model, t) for t in (1, 2, 4, 8)] == [None] * 4
+        assert why_not_divisible(model, 7) is not None, "heads and columns have to divide all the same"
+
+
 def test_the_plan_takes_stages_where_groups_forbid_a_split() -> None:
     spec = service(
         "hf://Qwen/Qwen2.5-72B-Instruct-AWQ", "nvidia-a100-40gb", 8,

@@ -1,5 +1,7 @@
 """Memory: weights, KV bytes per token, overheads, against figures that are published or follow by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from firsttoken.api.architecture import Architecture
@@ -9,9 +11,11 @@ from firsttoken.planning.memory import (
     BLOCK_TOKENS,
     GIB,
     EngineLoad,
+    block_tokens,
     captured_graphs,
     kv_bytes_per_token_and_layer,
     memory_budget,
+    padding_bytes,
     weights_bytes,
     whole_blocks,
 )
@@ -75,8 +79,53 @@ def test_weights_in_sixteen_bits_and_quantised() -> None:
 
 
 def test_whole_blocks() -> None:
-    assert [whole_blocks(n) for n in (1, 16, 17)] == [16, 16, 32]
+    gpu, cpu = catalogue()["nvidia-l4"], catalogue()["cpu"]
+    assert [whole_blocks(n, gpu) for n in (1, 16, 17)] == [16, 16, 32]
+    assert [whole_blocks(n, cpu) for n in (1, 128, 129)] == [128, 128, 256]
     assert budget("Qwen/Qwen2.5-7B-Instruct").kv_cache_tokens % BLOCK_TOKENS == 0
+
+
+def test_a_cpu_s_kv_comes_in_its_own_blocks() -> None:
+    """128 tokens each: of 2000 tokens, a request takes 16 blocks there and 125 on a GPU."""
+    assert {name for name, p in catalogue().items() if block_tokens(p) == 128} == {"cpu", "intel-gaudi3"}
+    b = budget("Qwen/Qwen2.5-0.5B", "cpu")
+    assert b.kv_cache_tokens % 128 == 0
+    assert b.max_concurrent_requests == b.kv_cache_tokens // 2048 < b.kv_cache_tokens // 2000
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks", "columns", "hidden"),
+    [
+        ("nvidia-a100-80gb", 1, 2944, 3072),  # Marlin
+        ("nvidia-a100-80gb", 4, 4 * 768, 3072),  # 90 blocks of 32: 23, 23, 23 and 21 a rank
+        ("nvidia-l40s", 8, 8 * 384, 3072),
+        ("nvidia-h100-80gb", 1, 2880, 2880),  # Triton
+        ("nvidia-h100-80gb", 8, 8 * 384, 2880),
+        ("nvidia-b200", 8, 8 * 512, 3072),  # TRT-LLM
+        ("amd-mi300x", 2, 2 * 1536, 3072),
+    ],
+)
+def test_experts_in_mxfp4_are_padded_to_whole_tiles(device: str, ranks: int, columns: int, hidden: int) -> None:
+    model, profile = facts("openai/gpt-oss-20b"), catalogue()[device]
+    added = (
+        24 * 32 * 3 * (columns * hidden - 2880 * 2880) * 17 / 32
+    )  # layers, experts, matrices; a scale for 32 weights
+    assert padding_bytes(model, profile, ranks) == pytest.approx(added, abs=1)
+    plain = memory_budget(replace(model, expert_parameters=0), profile, ranks, 1, LOAD)
+    padded = memory_budget(model, profile, ranks, 1, LOAD)
+    assert padded.weights_bytes - plain.weights_bytes == padding_bytes(model, profile, ranks)
+    assert (padded.kv_cache_tokens < plain.kv_cache_tokens) == (added > 0)
+
+
+def test_weights_of_gpt_oss_as_vllm_loads_them() -> None:
+    """Several logs of vLLM with the Marlin kernel: "Model loading took 13.72 GiB" (expert widths 2944 and 3072)."""
+    b = memory_budget(facts("openai/gpt-oss-20b"), catalogue()["nvidia-a100-40gb"], 1, 1, LOAD)
+    assert b.weights_bytes / GIB == pytest.approx(13.72, abs=0.1)  # without padding it would be 12.80
+
+
+def test_other_formats_are_not_padded() -> None:
+    for name in ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"):
+        assert padding_bytes(facts(name), catalogue()["nvidia-a100-80gb"], 8) == 0
 
 
 def test_kv_by_need_against_by_maximum_is_the_story_of_the_reference_case() -> None:

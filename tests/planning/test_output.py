@@ -1,6 +1,8 @@
 """The JSON of a plan: fixed keys, nothing that isn't computed, and faults named when it is read back."""
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -44,3 +46,33 @@ def test_what_is_no_plan_is_a_value_error() -> None:
         plan_from_json({"feasible": True})
     with pytest.raises(ValueError, match="not a feasible plan"):
         plan_from_json(plan_to_json(refused(service(LLAMA_70B, "nvidia-a100-40gb", 4))))
+
+
+def mappings(value: object) -> Iterator[Any]:
+    """Every mapping inside a frozen value."""
+    if isinstance(value, Mapping):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from mappings(one)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from mappings(getattr(value, field.name))
+
+
+def test_what_many_share_can_not_be_changed() -> None:
+    """Plans are remembered, and whoever asks again gets the same object."""
+    plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8))
+    refusal = refused(service(LLAMA_70B, "nvidia-a100-40gb", 4))
+    found = [*mappings(plan), *mappings(plan_from_json(plan_to_json(plan))), *mappings(refusal)]
+    assert len(found) == 3 + 3 + 1, "arguments, environment and buckets, twice; the alternatives"
+    for mapping in found:
+        with pytest.raises(TypeError):
+            mapping["max-num-seqs"] = "1"
+
+
+def test_a_plan_does_not_change_with_what_it_was_made_from() -> None:
+    given = {"seed": "1"}
+    role = replace(planned(service(QWEN_7B, "nvidia-a100-40gb", 8)).roles[0], engine_args=given)
+    given["seed"] = "2"
+    assert role.engine_args == {"seed": "1"}

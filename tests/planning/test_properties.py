@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from firsttoken.api.service import InferenceServiceSpec
@@ -14,6 +14,7 @@ from firsttoken.planning.nearest import with_value
 from firsttoken.planning.output import plan_from_json, plan_to_json
 from firsttoken.planning.plan import make_plan, with_replicas
 from firsttoken.planning.types import Infeasible, Plan
+from planning.specs import LLAMA_70B, QWEN_7B, service
 
 DEVICES = catalogue()
 relaxed = settings(deadline=None)  # refusals try alternatives, and machines are shared
@@ -90,8 +91,17 @@ def specs(draw: st.DrawFn) -> InferenceServiceSpec:
     )
 
 
+# What is asserted of plans says nothing of refusals and the other way round, so one of each is always looked at.
+FITS = service(LLAMA_70B, "nvidia-h100-80gb", 8, workload={"requestsPerSecond": 5})
+SPLIT = service(QWEN_7B, "nvidia-a100-40gb", 8, layout={"mode": "Disaggregated"})
+TOO_LARGE = service(LLAMA_70B, "nvidia-a100-40gb", 4)
+SMALLER = service(QWEN_7B, "nvidia-a100-40gb", 3, scaling={"maxReplicas": 5})
+
+
 @relaxed
 @given(specs(), st.integers(1, 40))
+@example(FITS, 3)
+@example(SPLIT, 1)
 def test_more_gpus_never_make_a_feasible_request_infeasible(spec: InferenceServiceSpec, more: int) -> None:
     limit = spec.accelerator.max_count
     if limit is None or isinstance(make_plan(spec, DEVICES), Infeasible):
@@ -102,6 +112,8 @@ def test_more_gpus_never_make_a_feasible_request_infeasible(spec: InferenceServi
 
 @relaxed
 @given(specs())
+@example(FITS)
+@example(SPLIT)
 def test_memory_never_exceeds_the_device(spec: InferenceServiceSpec) -> None:
     plan = make_plan(spec, DEVICES)
     if isinstance(plan, Infeasible):
@@ -115,6 +127,8 @@ def test_memory_never_exceeds_the_device(spec: InferenceServiceSpec) -> None:
 
 @relaxed
 @given(specs())
+@example(FITS)
+@example(SPLIT)
 def test_arguments_are_ones_vllm_starts_with(spec: InferenceServiceSpec) -> None:
     plan = make_plan(spec, DEVICES)
     if isinstance(plan, Infeasible):
@@ -144,6 +158,8 @@ def test_same_input_same_plan_byte_for_byte(spec: InferenceServiceSpec) -> None:
 
 @relaxed
 @given(specs(), specs())
+@example(FITS, SMALLER)
+@example(SPLIT, SMALLER)
 def test_replicas_never_exceed_the_budget(spec: InferenceServiceSpec, other: InferenceServiceSpec) -> None:
     """Also when the budget and scaling change under a plan that was pinned before."""
     plan = make_plan(spec, DEVICES)
@@ -157,17 +173,21 @@ def test_replicas_never_exceed_the_budget(spec: InferenceServiceSpec, other: Inf
 
 @relaxed
 @given(specs())
+@example(TOO_LARGE)
 def test_every_alternative_offered_is_feasible(spec: InferenceServiceSpec) -> None:
     """S13: a relaxed request that is promised must work."""
     refusal = make_plan(spec, DEVICES)
     if isinstance(refusal, Plan):
         return
+    assert refusal.nearest or spec != TOO_LARGE
     for path, value in refusal.nearest.items():
         assert isinstance(make_plan(with_value(spec, path, value), DEVICES), Plan), path
 
 
 @relaxed
 @given(specs())
+@example(FITS)
+@example(TOO_LARGE)
 def test_a_plan_survives_json(spec: InferenceServiceSpec) -> None:
     plan = make_plan(spec, DEVICES)
     wire = json.loads(json.dumps(plan_to_json(plan)))

@@ -112,3 +112,17 @@ def test_named_lengths_beyond_the_given_maximum_name_the_one_needed() -> None:
 def test_a_maximum_beyond_the_model_is_infeasible() -> None:
     refusal = refused(service(FALCON_7B, "nvidia-a100-40gb", 1, model={"maxModelLength": 4096}))
     assert (refusal.constraint, refusal.nearest) == ("ModelLength", {"spec.model.maxModelLength": 2048})
+
+
+LONG_PROMPTS = {"promptTokens": {"p50": 10_000, "p95": 16_000}, "outputTokens": {"p50": 100, "p95": 384}}
+
+
+def test_prompts_beyond_the_chosen_maximum_are_not_predicted() -> None:
+    plan = planned(service("hf://Qwen/Qwen2.5-14B-Instruct", "nvidia-a100-40gb", 1, workload=LONG_PROMPTS))
+    assert plan.max_model_length == 16_384, "without headroom: 2 x P95 does not fit"
+    assert plan.prediction is not None
+    assert "16384+" not in plan.prediction.by_prompt_tokens, "vLLM answers 400 to such a prompt"
+    named = {"maxModelLength": 16_384}
+    same = planned(service("hf://Qwen/Qwen2.5-14B-Instruct", "nvidia-a100-40gb", 1, workload=LONG_PROMPTS, model=named))
+    assert plan.prediction == same.prediction, "the same engine, whoever chose its maximum"
+    assert plan.roles[0].capacity == same.roles[0].capacity

@@ -201,3 +201,23 @@ def test_D24_18_a_replica_count_that_was_too_high_once_starts_no_rollout() -> No
     world.edit(scaling={"replicas": None}, accelerator={"maxCount": 1})
     world.settle()
     assert world.revision["stable"] == before
+
+
+def engines(world: World) -> int:
+    """Replicas of the engines that are wanted."""
+    replicas: int = world.get("Deployment", world.revision["desired"])["spec"]["replicas"]
+    return replicas
+
+
+def test_M5_replicas_follow_a_new_promise_without_a_new_revision() -> None:
+    """The capacity that replicas are counted by is that of today's SLOs, not of those that a plan was once made for."""
+    busy = {"workload": {"requestsPerSecond": 12}, "accelerator": {"maxCount": 8}}
+    world = ready(slos=[{"metric": "TPOT", "percentile": 95, "target": "200ms"}], **busy)
+    name, few = world.revision["desired"], engines(world)
+    world.edit(slos=[{"metric": "TPOT", "percentile": 95, "target": "16ms"}])
+    world.reconcile()
+    assert world.revision["desired"] == name
+    assert engines(world) > few
+    world.edit(slos=[{"metric": "TPOT", "percentile": 95, "target": "200ms"}])
+    world.reconcile()
+    assert engines(world) == few

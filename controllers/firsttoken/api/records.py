@@ -19,6 +19,12 @@ from firsttoken.api.base import (
 from firsttoken.api.kubernetes import Toleration
 from firsttoken.api.kubernetes_nodes import NodeSelectorTerm
 
+# In vLLM's names.
+WEIGHT_FORMATS = ("fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes", "modelopt", "mxfp4")
+KV_CACHE_DTYPES = (
+    "auto", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_per_token_head", "int8_per_token_head", "int4_per_token_head", "nvfp4",
+)  # fmt: skip
+
 Preserved = Annotated[dict[str, Any], Extension("x-kubernetes-preserve-unknown-fields", True)]
 
 
@@ -71,10 +77,29 @@ class InferenceRevisionSpec(ApiModel):
 
 
 class CalibrationEntry(ApiModel):
-    """Measured over predicted time of one stage on the live fleet, with its 90 % band."""
+    """Measured over predicted time of one stage on the live fleet, with its 90 % band, and of what it was measured."""
 
     stage: Annotated[str, Field(description="Which stage.", json_schema_extra={"enum": ["prefill", "decode"]})]
-    accelerator: Annotated[str, Field(max_length=63, description="AcceleratorProfile that was measured.")]
+    accelerator: Annotated[
+        str, Field(min_length=1, max_length=63, description="AcceleratorProfile of the GPUs that were measured.")
+    ]
+    model: Annotated[
+        str, Field(min_length=1, max_length=253, description="Model that was measured, as spec.plan.model names it.")
+    ]
+    quantization: Annotated[
+        str,
+        Field(
+            description="How its weights are stored, in vLLM's names; empty: in 16 bits.",
+            json_schema_extra={"enum": ["", *WEIGHT_FORMATS]},
+        ),
+    ] = ""
+    kv_cache_dtype: Annotated[
+        str,
+        Field(
+            description="Type of its KV cache, in vLLM's names; auto: the model's own.",
+            json_schema_extra={"enum": list(KV_CACHE_DTYPES)},
+        ),
+    ] = "auto"
     tensor_parallel: Annotated[int, Field(ge=1, le=64, description="GPUs that share a layer.")]
     ratio: Annotated[float, Field(gt=0, le=1000, description="Measured over predicted seconds.")]
     low: Annotated[float, Field(ge=0, le=1000, description="Lower end of the band.")]
@@ -89,7 +114,10 @@ class InferenceRevisionStatus(ApiModel):
     verdict: Annotated[str | None, Field(max_length=16, description="Pass, Fail, Inconclusive or NoData.")] = None
     calibration: Annotated[
         list[CalibrationEntry],
-        Field(max_length=8, description="Measured over predicted; the next plan for the same GPUs uses it."),
+        Field(
+            max_length=8,
+            description="Measured over predicted; the next plan for the same model, number formats and GPUs uses it.",
+        ),
     ] = []
 
 

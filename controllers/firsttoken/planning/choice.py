@@ -1,4 +1,4 @@
-"""Which shape a replica gets and which token budget it starts with: by prediction, within what fits (M4.2, M4.6)."""
+"""Which shape a replica gets: by what is predicted of it, within what fits and within the budget (M4.2, M4.6)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from firsttoken.planning.replicas import replicas_for
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import Alternative, Reason
 
-# Shapes whose total is within this much of each other count as equal, since the model may be off by as much: then the
+# Shapes that carry within this much of each other count as equal, since the model may be off by as much: then the
 # smaller replica is taken. It is lost alone, scales in smaller steps and depends on fewer links.
 ALIKE = 1.25
 MOST_SHAPES = 6
@@ -19,12 +19,37 @@ NETWORK = 50e9  # bytes/s a GPU, one direction: a port of 400 Gbit/s for each, a
 
 @dataclass(frozen=True)
 class Limits:
-    """What replicas are counted against. `fixed`: replicas that the spec names or that must run at least."""
+    """What the replicas of one role are counted against."""
 
-    rate: float | None
-    gpus: int | None  # spec.accelerator.maxCount
-    fixed: int | None
+    rate: float | None  # requests a second of the service
+    gpus: int | None  # of this role, at most: spec.accelerator.maxCount, less what the other role takes
+    fixed: int | None = None  # replicas that the spec names; 0 is a service that sleeps, and says nothing of a shape
+    least: int = 1  # spec.scaling.minReplicas
     most: int | None = None  # spec.scaling.maxReplicas
+
+    def room(self, found: Forecast) -> float:
+        """Replicas of this shape that the budget and the bounds allow."""
+        if self.fixed:
+            return self.fixed
+        room = math.inf if self.gpus is None else self.gpus // found.gpus
+        return min(room, self.most) if self.most is not None else room
+
+    def needed(self, found: Forecast) -> int:
+        """Replicas that the spec names, or that the rate takes and the bounds ask for at least."""
+        if self.fixed or self.rate is None:
+            return self.fixed or self.least
+        return max(self.least, replicas_for(self.rate, found.capacity, found.interval))
+
+    def enough(self, found: Forecast) -> bool:
+        """Whether the rate is carried, with the margin, by replicas that are allowed."""
+        return replicas_for(self.rate or 0.0, found.capacity, found.interval) <= self.room(found)
+
+    def count(self, found: Forecast) -> int:
+        """Replicas that will run: as many as are needed and allowed; all that are, where nobody names a rate."""
+        room = self.room(found)
+        if self.rate is None and self.gpus is not None:
+            return int(max(1, room))
+        return int(max(1, min(self.needed(found), room)))
 
 
 def choose_shape(
@@ -33,62 +58,63 @@ def choose_shape(
     """The shape to take, and all that were looked at, in the order of their size.
 
     A shape that holds a dozen requests goes before one that doesn't; one without pipeline stages before one with them,
-    which only pay where nothing else fits. Larger shapes are asked as long as they carry more for each GPU.
+    which only pay where nothing else fits.
     """
     useful = [c for c in candidates if c.useful] or list(candidates)
     flat = [c for c in useful if c.pipeline_parallel == 1] or useful
-    looked: list[Forecast] = []
-    for candidate in sorted(flat, key=lambda c: (c.gpus, c.pipeline_parallel))[:MOST_SHAPES]:
-        looked.append(ask(candidate))
-        if len(looked) > 1 and looked[-1].per_gpu < looked[-2].per_gpu and looked[-2].goodput.rate > 0:
-            break
-    return _best(looked, limits, question), tuple(looked)
+    looked = [ask(c) for c in sorted(flat, key=lambda c: (c.gpus, c.pipeline_parallel))[:MOST_SHAPES]]
+    keeping = [f for f in looked if f.keeps_promises]
+    if question.promised and not keeping:  # missed by as little as can be
+        return min(looked, key=lambda f: (f.goodput.missed_by, _size(f))), tuple(looked)
+    # For a promise that is only the profile's default nobody buys GPUs: without one that keeps it, all that is served
+    # counts.
+    return best_shape(keeping or looked, limits), tuple(looked)
 
 
-def _best(looked: Sequence[Forecast], limits: Limits, question: Question) -> Forecast:
-    """Promises kept first, then the rate carried, then the fewest GPUs."""
-    keeping = [f for f in looked if f.goodput.rate > 0]
-    if not keeping:
-        # A promise that somebody made is missed by as little as can be; for a profile's default nobody buys GPUs.
-        return min(looked, key=lambda f: (f.goodput.floor or 0.0 if question.promised else 0.0, _size(f)))
+def best_shape(found: Sequence[Forecast], limits: Limits) -> Forecast:
+    """The shape for a rate, or for a budget, out of `found`, which is not empty.
+
+    With a rate: what carries it on few GPUs, and where nothing does, what carries most. A growing rate never brings a
+    choice that carries less, and it changes shapes only where one no longer suffices, not by how replicas divide.
+    Without one: what makes most of the budget, or of each GPU where there is none.
+    """
     if limits.rate is not None:
-        enough = [f for f in keeping if not _short(f, limits)]
+        enough = [f for f in found if limits.enough(f)]
         if enough:
-            return min(enough, key=lambda f: (_replicas(f, limits) * f.gpus, _size(f)))
-    best = max(_carried(f, limits) for f in keeping)
-    return min((f for f in keeping if _carried(f, limits) * ALIKE >= best), key=_size)
+            return _fewest(enough, limits)
+        return max(found, key=lambda f: (_carried(f, limits), -f.gpus, -f.candidate.pipeline_parallel))
+    if limits.gpus is None:
+        return _preferred(found, lambda f: f.per_gpu)
+    return _preferred(found, lambda f: _carried(f, limits))
+
+
+def _preferred(found: Sequence[Forecast], worth: Callable[[Forecast], float]) -> Forecast:
+    """The smallest shape whose worth is about the best."""
+    best = max(worth(f) for f in found)
+    return min((f for f in found if worth(f) * ALIKE >= best), key=_size)
+
+
+def _fewest(found: Sequence[Forecast], limits: Limits) -> Forecast:
+    """The shape that makes most of a GPU; or smaller ones on fewer GPUs, while the least replicas of it are too much.
+
+    To compare numbers of GPUs beyond that would change the shape of a whole fleet back and forth with its rate.
+    """
+    chosen = _preferred(found, lambda f: f.per_gpu)
+    count, smaller = limits.needed(chosen), [f for f in found if f.gpus < chosen.gpus]
+    if count > (limits.fixed or limits.least) or not smaller:
+        return chosen
+    other = _fewest(smaller, limits)
+    return other if limits.needed(other) * other.gpus < count * chosen.gpus else chosen
 
 
 def _size(found: Forecast) -> tuple[int, int]:
     return found.gpus, found.candidate.pipeline_parallel
 
 
-def _room(found: Forecast, limits: Limits) -> float:
-    """Replicas of this shape that the budget and the bounds allow."""
-    room = math.inf if limits.gpus is None else limits.gpus // found.gpus
-    return min(room, limits.most) if limits.most is not None else room
-
-
-def _replicas(found: Forecast, limits: Limits) -> int:
-    """Replicas that the rate takes, or that the spec names."""
-    return limits.fixed or replicas_for(limits.rate or 0.0, found.goodput.rate, found.interval)
-
-
-def _short(found: Forecast, limits: Limits) -> bool:
-    count = _replicas(found, limits)
-    return count > _room(found, limits) or count * found.goodput.rate < (limits.rate or 0.0)
-
-
 def _carried(found: Forecast, limits: Limits) -> float:
-    """Requests a second of all replicas; where nothing says how many there are, and for a split, of one GPU.
-
-    A split's GPUs are shared out between the roles afterwards, in the proportion that carries most.
-    """
-    if limits.fixed is not None:
-        return limits.fixed * found.goodput.rate
-    if found.role != "serve" or _room(found, limits) == math.inf:
-        return found.per_gpu
-    return _room(found, limits) * found.goodput.rate
+    """Requests a second of all replicas; where nothing says how many there are, of one GPU."""
+    room = limits.room(found)
+    return found.per_gpu if room == math.inf else room * found.capacity
 
 
 def shape_reason(chosen: Forecast, looked: Sequence[Forecast]) -> Reason:
@@ -96,18 +122,25 @@ def shape_reason(chosen: Forecast, looked: Sequence[Forecast]) -> Reason:
     others = [f for f in looked if f.candidate != chosen.candidate]
     text = f"{chosen.candidate.tensor_parallel}: {_carries(chosen)}"
     if others:
-        best = min(others, key=lambda f: (f.goodput.rate <= 0, -f.per_gpu))
+        best = min(others, key=lambda f: (not f.keeps_promises, -f.per_gpu))
         text += f"; with {_width(best)} {_carries(best)}"
-    if chosen.goodput.rate > 0 and chosen.goodput.binding is not None:
+    if _smaller_alike(chosen, others):
+        text += f"; what is within {(ALIKE - 1) * 100:.0f} % a GPU counts as equal, and the smaller replica is taken"
+    if chosen.keeps_promises and chosen.goodput.binding is not None:
         text += f"; more would break {describe(chosen.goodput.binding)}"
     return Reason("TensorParallel", text)
 
 
+def _smaller_alike(chosen: Forecast, others: Sequence[Forecast]) -> bool:
+    """Whether a larger shape is predicted to carry more for each GPU, but not by enough."""
+    return any(o.gpus > chosen.gpus and chosen.per_gpu < o.per_gpu <= chosen.per_gpu * ALIKE for o in others)
+
+
 def _carries(found: Forecast) -> str:
-    if found.goodput.rate <= 0 and found.goodput.binding is not None:
+    if not found.keeps_promises and found.goodput.binding is not None:
         floor = milliseconds(found.goodput.floor or 0.0)
         return f"misses {describe(found.goodput.binding)} even when idle ({floor} predicted)"
-    each = f"a replica carries {found.goodput.rate:.3g} requests/s within the SLOs"
+    each = f"a replica carries {found.capacity:.3g} requests/s within the SLOs"
     return each if found.gpus == 1 else f"{each}, {found.per_gpu:.3g} a GPU"
 
 
@@ -117,20 +150,16 @@ def _width(found: Forecast) -> str:
 
 
 def alternatives(chosen: Forecast, looked: Sequence[Forecast], layout: str, limits: Limits) -> tuple[Alternative, ...]:
-    """The other shapes, best first, each with the replicas it would need."""
+    """The other shapes, best first, each with the replicas it would have within the same limits."""
     found = []
     for other in sorted(
-        (f for f in looked if f.candidate != chosen.candidate), key=lambda f: (f.goodput.rate <= 0, -f.per_gpu, f.gpus)
+        (f for f in looked if f.candidate != chosen.candidate), key=lambda f: (not f.keeps_promises, -f.per_gpu, f.gpus)
     ):
-        count = limits.fixed or 1
-        if limits.rate is not None and not limits.fixed:
-            count = replicas_for(limits.rate, other.goodput.rate, other.interval)
-        elif limits.gpus is not None and not limits.fixed:
-            count = max(1, limits.gpus // other.gpus)
-            count = min(count, limits.most) if limits.most is not None else count
+        count, shape = limits.count(other), other.candidate
+        if limits.gpus is not None and count * other.gpus > limits.gpus:
+            continue
         message = f"tensor parallel {_width(other)}: {_carries(other)}"
         carried = figures(other.goodput.rate * count)
-        shape = other.candidate
         found.append(
             Alternative(
                 layout, shape.tensor_parallel, shape.pipeline_parallel, count, count * other.gpus, carried, message

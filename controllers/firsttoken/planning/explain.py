@@ -7,7 +7,7 @@ from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.accelerators import device_bytes, is_cpu, max_tensor_parallel
-from firsttoken.planning.memory import EngineLoad, element_bytes, memory_budget, weights_bytes, whole_blocks
+from firsttoken.planning.memory import EngineLoad, memory_budget, whole_blocks
 from firsttoken.planning.parallelism import (
     ACROSS_NODES,
     LEAST_KV_SHARE,
@@ -197,13 +197,13 @@ def _largest(
 def _arithmetic(
     facts: ModelFacts, profile: AcceleratorProfileSpec, load: EngineLoad, gpus: int, m: MemoryBudget
 ) -> str:
-    held = f"{facts.name} takes {gigabytes(weights_bytes(facts, element_bytes(profile)))} of weights"
+    held = f"{facts.name} takes {gigabytes(m.weights_bytes)} of weights"
     where = f"{gpus} x {profile.product} (usable {gigabytes(m.usable_bytes)})"
     if m.kv_cache_tokens == 0:
         beside = f"activations {gigabytes(m.activation_bytes)}, graphs and context {gigabytes(m.overhead_bytes)}"
         return f"{held}, which do not fit on {where} beside {beside} (both estimates)"
     left = f"{held}; on {where} that leaves KV for {m.kv_cache_tokens} tokens"
-    if m.kv_cache_tokens < whole_blocks(load.max_model_length):
+    if m.kv_cache_tokens < whole_blocks(load.max_model_length, profile):
         return f"{left}, one request may take {load.max_model_length}"
     if not is_cpu(profile) and kv_share(m) < LEAST_KV_SHARE:
         return (

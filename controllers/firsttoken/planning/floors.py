@@ -7,6 +7,7 @@ missed, since a prediction may be wrong and a data sheet is not.
 from firsttoken.planning.kv_formats import kv_format
 from firsttoken.planning.memory import kv_bytes_per_token_and_layer, weights_bytes
 from firsttoken.planning.timing.device import Device
+from firsttoken.planning.timing.rank import peak_flops
 from firsttoken.planning.types import ModelFacts
 
 
@@ -27,22 +28,28 @@ def prefill_floor_seconds(
 ) -> float:
     """Seconds to prefill a prompt: 2 FLOPs a parameter and token, 4 a head, dimension and pair of tokens."""
     new = max(1, prompt_tokens - cached_tokens)
-    peak = _peak(facts, device) * ranks
-    window = facts.sliding_window or prompt_tokens
-    pairs = new * min(window, (prompt_tokens + cached_tokens) / 2)
-    attention = 4.0 * facts.num_hidden_layers * facts.num_attention_heads * facts.head_dim * pairs
-    computed = (2.0 * active_parameters(facts) * new + attention) / peak
+    pairs = new * _seen(facts, (prompt_tokens + cached_tokens) / 2)
+    attention = 4.0 * facts.num_attention_heads * facts.head_dim * pairs
+    computed = (2.0 * active_parameters(facts) * new + attention) / (peak_flops(facts, device) * ranks)
     return max(computed, _weights_seconds(facts, device, ranks))
 
 
-def decode_floor_seconds(
-    facts: ModelFacts, device: Device, ranks: int, context: int, kv_cache_dtype: str = "auto"
-) -> float:
-    """Seconds of a decode step of one request: the weights it touches and its own KV are read once."""
+def decode_floor_seconds(facts: ModelFacts, device: Device, ranks: int, context: int, kv_cache_dtype: str) -> float:
+    """Seconds of a decode step of one request: the weights it touches and its own KV are read once.
+
+    `context` in tokens; `kv_cache_dtype` is vLLM's name (auto, fp8, ...). Raises InfeasibleError: unknown KV format.
+    """
     kv = kv_format(kv_cache_dtype, 4 if device.cpu else 2)
-    token = kv_bytes_per_token_and_layer(facts, ranks, kv.element, kv.scale) * facts.num_hidden_layers
-    seen = min(context, facts.sliding_window or context)
-    return _weights_seconds(facts, device, ranks) + token * seen / device.bandwidth
+    token = kv_bytes_per_token_and_layer(facts, ranks, kv.element, kv.scale)
+    return _weights_seconds(facts, device, ranks) + token * _seen(facts, context) / device.bandwidth
+
+
+def _seen(facts: ModelFacts, context: float) -> float:
+    """Tokens that one token attends to, summed over the layers: some or all of them have a sliding window."""
+    if not facts.sliding_window:
+        return facts.num_hidden_layers * context
+    windowed = facts.num_hidden_layers if facts.windowed_layers is None else facts.windowed_layers
+    return windowed * min(context, facts.sliding_window) + (facts.num_hidden_layers - windowed) * context
 
 
 def _weights_seconds(facts: ModelFacts, device: Device, ranks: int) -> float:
@@ -50,8 +57,3 @@ def _weights_seconds(facts: ModelFacts, device: Device, ranks: int) -> float:
     element = 4 if device.cpu else 2
     stored = weights_bytes(facts, element) - facts.embedding_parameters * element
     return stored * active_parameters(facts) / layers / ranks / device.bandwidth
-
-
-def _peak(facts: ModelFacts, device: Device) -> float:
-    """Of the format that products are computed in: FP8 only where weights are FP8 and the device has such units."""
-    return (device.fp8_flops or device.flops) if facts.quantization == "fp8" else device.flops

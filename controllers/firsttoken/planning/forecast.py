@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from firsttoken.api.records import AcceleratorProfileSpec
-from firsttoken.planning.calibration import STAGES, Calibration, Ratio
+from firsttoken.api.service import InferenceServiceSpec
+from firsttoken.planning.calibration import STAGES_OF, Calibration, Measured
 from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.demand import RequestShape
-from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, largest_rate
+from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, keeps, largest_rate, targets
 from firsttoken.planning.load.replica import LoadModel, ReplicaState
 from firsttoken.planning.load.responses import Handover
 from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.timing.device import Device, device_from_profile
 from firsttoken.planning.timing.step import StepModel
-from firsttoken.planning.types import ModelFacts, Percentiles, Prediction
+from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction
+from firsttoken.planning.workload import default_slos
 
 # Decodes beside which a prefill engine's first token is made on the other side: the step is nearly flat up to there.
 HANDOVER_BATCH = 16
@@ -56,14 +58,25 @@ class Forecast:
     device: Device
     candidate: Candidate
     load: LoadModel
-    calibrated: tuple[str, ...]  # stages whose times follow the live fleet
+    calibrated: tuple[CalibratedStage, ...]  # of the role's own stages, those whose times follow the live fleet
     interval: float  # relative, of step times
     promises: tuple[Target, ...]
+    kv_cache_dtype: str = "auto"  # vLLM's name
 
     @cached_property
     def goodput(self) -> Goodput:
         """The largest rate that keeps the promises. Most of a forecast's work, so only done when asked for."""
         return largest_rate(self.load, self.promises)
+
+    @property
+    def keeps_promises(self) -> bool:
+        """Whether there is a rate at which the promises are kept."""
+        return self.goodput.rate > 0
+
+    @cached_property
+    def capacity(self) -> float:
+        """Requests a second of a replica: within the SLOs, or, where even an idle one misses one, all it can serve."""
+        return self.goodput.rate if self.keeps_promises else largest_rate(self.load, ()).rate
 
     @property
     def gpus(self) -> int:
@@ -72,14 +85,19 @@ class Forecast:
 
     @property
     def per_gpu(self) -> float:
-        """Requests a second and GPU within the SLOs."""
-        return self.goodput.rate / self.gpus
+        """`capacity` for each GPU."""
+        return self.capacity / self.gpus
 
-    def operating_rate(self, rate: float | None, replicas: int) -> float:
-        """Requests a second of one replica: its share of the service's, or the assumed part of its goodput."""
-        if rate is not None:
-            return rate / max(1, replicas)
-        return self.goodput.rate * ASSUMED_LOAD
+    def keeps(self, rate: float) -> bool:
+        """Whether a replica keeps the promises at `rate` requests a second."""
+        return keeps(self.load, self.promises, rate)
+
+    def with_limits(self, limits: EngineLimits) -> "Forecast":
+        """The same replica started with other limits."""
+        if limits == self.load.engine:
+            return self
+        load = self.load
+        return replace(self, load=LoadModel(load.curves.model, load.curves.shape, limits, load.role, load.handover))
 
 
 def forecast(
@@ -95,23 +113,40 @@ def forecast(
     """Of one shape on an accelerator (its name and profile). Nothing is remembered beyond the call."""
     accelerator, profile = device_of
     device = device_from_profile(profile)
-    ratios = {s: question.calibration.of(accelerator, candidate.tensor_parallel, s) for s in STAGES}
-    known = {stage: ratio for stage, ratio in ratios.items() if ratio is not None}
+    own = STAGES_OF[role]
+    known = _calibrated(question, accelerator, candidate, kv_cache_dtype, own)
     model = StepModel(
         question.facts,
         device,
         tensor_parallel=candidate.tensor_parallel,
         pipeline_parallel=candidate.pipeline_parallel,
         kv_cache_dtype=kv_cache_dtype,
-        scale=(_ratio(known, "prefill"), _ratio(known, "decode")),
+        scale=(
+            known["prefill"].ratio if "prefill" in known else 1.0,
+            known["decode"].ratio if "decode" in known else 1.0,
+        ),
     )
-    interval = max([r.band for r in known.values()]) if len(known) == len(STAGES) else model.relative_interval
+    # Each stage's own: what is known of decode says nothing of a prefill engine, and half of a whole engine is not all.
+    interval = max(known[s].band if s in known else model.relative_interval for s in own)
     load = LoadModel(model, question.shape, limits, role, handover)
-    return Forecast(role, device, candidate, load, tuple(known), interval, question.promises)
+    calibrated = tuple(known.values())
+    return Forecast(role, device, candidate, load, calibrated, interval, question.promises, kv_cache_dtype)
 
 
-def _ratio(known: Mapping[str, Ratio], stage: str) -> float:
-    return known[stage].value if stage in known else 1.0
+def _calibrated(
+    question: Question, accelerator: str, candidate: Candidate, kv_cache_dtype: str, stages: tuple[str, ...]
+) -> dict[str, CalibratedStage]:
+    """What the live fleet has shown of these stages of the model on this accelerator."""
+    facts, found = question.facts, {}
+    for stage in stages:
+        ratio = question.calibration.of(
+            Measured(accelerator, facts.name, facts.quantization, kv_cache_dtype, candidate.tensor_parallel, stage)
+        )
+        if ratio is not None:
+            found[stage] = CalibratedStage(
+                stage, ratio.value, figures(ratio.band), ratio.requests, ratio.tensor_parallel
+            )
+    return found
 
 
 def handover_to(decode: Forecast) -> Handover:
@@ -122,23 +157,25 @@ def handover_to(decode: Forecast) -> Handover:
 
 def predict(question: Question, forecasts: Sequence[Forecast], replicas: Sequence[int]) -> Prediction:
     """What users see: TTFT of the role that computes prompts, TPOT of the one that makes tokens."""
+    rate, assumed = question.rate, question.rate is None
+    if rate is None:
+        rate = ASSUMED_LOAD * min(f.capacity * max(1, n) for f, n in zip(forecasts, replicas, strict=True))
     states = [
-        f.load.state(max(f.operating_rate(question.rate, n), 1e-9), question.bounds)
-        for f, n in zip(forecasts, replicas, strict=True)
+        f.load.state(max(rate / max(1, n), 1e-9), question.bounds) for f, n in zip(forecasts, replicas, strict=True)
     ]
     first, last = states[0], states[-1]
     fullest = max(states, key=lambda s: s.utilization)
-    carried = min(f.operating_rate(question.rate, n) * n for f, n in zip(forecasts, replicas, strict=True))
     return Prediction(
-        requests_per_second=figures(question.rate if question.rate is not None else carried),
-        assumed_rate=question.rate is None,
+        requests_per_second=figures(rate),
+        assumed_rate=assumed,
         ttft=_rounded(first.ttft),
         tpot=_rounded(last.tpot),
         by_prompt_tokens=_buckets(first),
         utilization=figures(fullest.utilization),
         binds=fullest.binds,
         relative_interval=figures(max(f.interval for f in forecasts)),
-        calibrated=tuple(dict.fromkeys(stage for f in forecasts for stage in f.calibrated)),
+        promises=tuple(str(p) for p in question.promises),
+        calibrated=tuple(stage for f in forecasts for stage in f.calibrated),
     )
 
 
@@ -148,6 +185,16 @@ def _buckets(found: ReplicaState) -> Mapping[str, Percentiles]:
 
 def _rounded(seconds: Percentiles) -> Percentiles:
     return Percentiles(figures(seconds.p50), figures(seconds.p95), figures(seconds.p99))
+
+
+def promises_of(spec: InferenceServiceSpec) -> tuple[Target, ...]:
+    """Those of the spec, else the profile's."""
+    return targets(spec.slos or default_slos(spec.workload.profile))
+
+
+def promises_in_words(spec: InferenceServiceSpec) -> tuple[str, ...]:
+    """The same, as a Prediction names them."""
+    return tuple(str(p) for p in promises_of(spec))
 
 
 def describe(target: Target) -> str:

@@ -36,6 +36,7 @@ READ = (
     "first_k_dense_replace", "decoder_sparse_step", "moe_layer_freq", "mlp_only_layers", "vision_config",
     "spatial_merge_size",
 )  # fmt: skip
+MOST_LAYERS = 1000  # that are looked up in lists of layers: a number from somebody's file bounds no work
 # Types of rope whose factor max_position_embeddings already holds (vLLM 0.32, _get_and_verify_max_len).
 STRETCHED_ALREADY = ("default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
@@ -67,7 +68,11 @@ def essentials(config: Config) -> dict[str, Any]:
     if isinstance(config.get("text_config"), Mapping):
         kept["text_config"] = {k: v for k, v in config["text_config"].items() if k in wanted}
     said = quantization_of(config)
-    return kept if said is None else {**kept, "quantization_config": quantization_essentials(said)}
+    if said is None:
+        return kept
+    # Without a number of layers nothing is planned: `read_config` says so.
+    layers = count(_text(config), next((k for k in KEYS["num_hidden_layers"] if k in _text(config)), ""), 0)
+    return {**kept, "quantization_config": quantization_essentials(said, min(layers, MOST_LAYERS))}
 
 
 def read_config(config: Config) -> ConfigFacts:
@@ -133,7 +138,7 @@ def _facts(name: str, config: Config, given: Fields, outer: Family) -> ConfigFac
         moe=_layout(given, shape) if sparse else None,
         windowed_layers=windowed,
         other_parameters=_beside(config, given, outer, shape),
-        stored=stored_as(config),
+        stored=stored_as(config, min(shape.num_hidden_layers, MOST_LAYERS)),
         float16=given.family.float16,
         dtype=str(given.text.get("torch_dtype") or given.text.get("dtype") or "").removeprefix("torch."),
     )

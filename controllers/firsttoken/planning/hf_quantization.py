@@ -1,9 +1,10 @@
 """How a checkpoint's weights are stored: `quantization_config` of a config.json, in vLLM's names."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from firsttoken.planning.hf_kept import KEPT, kept_layers
 from firsttoken.planning.refusal import InfeasibleError
 
 Config = Mapping[str, Any]
@@ -13,15 +14,19 @@ Config = Mapping[str, Any]
 class StoredAs:
     """`method` is "" for 16 bits. `weight_bytes`: a weight of the layers, its scales included; None: as usual for the
     method. `group`: weights along a layer's input that share a scale; None where a scale spans all of them.
+    `activations`: what they are quantised to before they meet the weights (fp8, int8, fp4; "": not at all). `kept`:
+    matrices that are left in 16 bits, and in how many layers (see hf_kept).
     """
 
     method: str = ""
     weight_bytes: float | None = None
     group: int | None = None
+    activations: str = "fp8"
+    kept: Mapping[str, int] = field(default_factory=dict)
 
 
-def stored_as(config: Config) -> StoredAs:
-    """From the whole config.json. Raises InfeasibleError for a method that the planner does not know."""
+def stored_as(config: Config, layers: int) -> StoredAs:
+    """From the whole config.json of a model with so many `layers`. Raises InfeasibleError for an unknown method."""
     said = quantization_of(config)
     if said is None:
         return StoredAs()
@@ -33,7 +38,7 @@ def stored_as(config: Config) -> StoredAs:
             f"config.json says that the weights are quantised by {method or 'a method it does not name'}, which the "
             f"planner does not know; it knows {', '.join(sorted(_READERS))}: choose a checkpoint in one of them",
         )
-    return reader(said)
+    return replace(reader(said), kept=kept_layers(said, layers))
 
 
 def quantization_of(config: Config) -> Config | None:
@@ -47,17 +52,20 @@ def quantization_of(config: Config) -> Config | None:
     return None
 
 
-def essentials(said: Config) -> dict[str, Any]:
-    """What `stored_as` reads of it: the lists of layers that are left out may be megabytes."""
+def essentials(said: Config, layers: int) -> dict[str, Any]:
+    """What `stored_as` reads of it. Lists of layers may be megabytes: how many they name is kept."""
     kept = {k: v for k, v in said.items() if k in _READ and not isinstance(v, Mapping)}
     for key in ("producer", "quantization"):
         if isinstance(said.get(key), Mapping):
             kept[key] = {k: v for k, v in said[key].items() if k in ("name", "quant_algo")}
     groups = said.get("config_groups")
     if isinstance(groups, Mapping):
-        weights = {k: v.get("weights") if isinstance(v, Mapping) else None for k, v in groups.items()}
-        kept["config_groups"] = {k: {"weights": v} for k, v in weights.items()}
-    return kept
+        kept["config_groups"] = {
+            k: {part: v.get(part) if isinstance(v, Mapping) else None for part in ("weights", "input_activations")}
+            for k, v in groups.items()
+        }
+    in_16_bits = kept_layers(said, layers)
+    return {**kept, KEPT: in_16_bits} if in_16_bits else kept
 
 
 _READ = (
@@ -93,11 +101,20 @@ def _compressed(said: Config) -> StoredAs:
     """compressed-tensors: where groups of layers differ, the largest weights, the safe side."""
     schemes = said.get("config_groups")
     groups = list(schemes.values()) if isinstance(schemes, Mapping) else []
-    weights = [w for g in groups if isinstance(g, Mapping) and isinstance(w := g.get("weights"), Mapping)]
-    if not weights:
+    schemes_of = [g for g in groups if isinstance(g, Mapping) and isinstance(g.get("weights"), Mapping)]
+    if not schemes_of:
         return StoredAs() if groups else StoredAs("compressed-tensors")
-    found = max((_scheme(w) for w in weights), key=lambda pair: pair[0])
+    found = max(((*_scheme(g["weights"]), _activations(g)) for g in schemes_of), key=lambda scheme: scheme[0])
     return StoredAs("compressed-tensors", *found)
+
+
+def _activations(group: Config) -> str:
+    """What the inputs of a group of layers are quantised to; without `input_activations` they keep 16 bits."""
+    said = group.get("input_activations")
+    if not isinstance(said, Mapping):
+        return ""
+    bits, kind = _positive(said.get("num_bits"), 8), said.get("type", "int")
+    return {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "fp4"}.get((bits, str(kind)), "")
 
 
 def _scheme(weights: Config) -> tuple[float, int | None]:
@@ -118,7 +135,7 @@ def _modelopt(said: Config) -> StoredAs:
     algorithm = (inner if isinstance(inner, Mapping) else said).get("quant_algo")
     name = str(algorithm or "FP8").upper()
     if name == "NVFP4":
-        return StoredAs("modelopt", 0.5 + 1 / 16, 16)
+        return StoredAs("modelopt", 0.5 + 1 / 16, 16, "fp4")
     if name.startswith("FP8"):
         return StoredAs("modelopt", 1.0)
     raise InfeasibleError(

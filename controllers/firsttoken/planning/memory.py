@@ -14,7 +14,10 @@ from firsttoken.planning.types import MemoryBudget, ModelFacts
 
 GIB = 2**30
 MIB = 2**20
-BLOCK_TOKENS = 16  # vLLM's KV block
+BLOCK_TOKENS = 16  # vLLM's KV block on a GPU
+# Elsewhere its platforms set another default: CPU (seen in the engine's log, and asserted in e2e/real) and Gaudi
+# (platform.py of vllm-gaudi: "default block size for Gaudi should be 128").
+OTHER_BLOCKS = {"CPU": 128, "Intel": 128}
 
 DEFAULT_UTILIZATION = 0.92  # vLLM 0.32's default
 
@@ -33,6 +36,8 @@ ACTIVATION_SLACK = 1.2
 SAMPLER_BYTES = 41
 # A process of vLLM on CPU without weights and KV: 2.9 GB measured with 1 GiB of KV and a model of a few MB.
 CPU_OVERHEAD = 2 * GIB
+MXFP4_BLOCK = 32  # weights that share a scale of one byte
+MXFP4_BYTES = 0.5 + 1 / MXFP4_BLOCK
 # vLLM's default for VLLM_CPU_KVCACHE_SPACE.
 CPU_KV_SPACE = 4 * GIB
 
@@ -54,8 +59,13 @@ def element_bytes(profile: AcceleratorProfileSpec) -> int:
     return 4 if is_cpu(profile) else 2
 
 
+def block_tokens(profile: AcceleratorProfileSpec) -> int:
+    """Tokens of one KV block on this device: KV is taken in whole ones."""
+    return OTHER_BLOCKS.get(profile.vendor, BLOCK_TOKENS)
+
+
 def weights_bytes(facts: ModelFacts, element: int = 2) -> int:
-    """All weights. Quantisation touches the layers; embeddings and output head keep 16 bits."""
+    """All weights as they are stored, bytes. Quantisation touches the layers; embeddings and head keep 16 bits."""
     layers = facts.parameters - facts.embedding_parameters
     per_parameter = facts.weight_bytes_per_parameter if facts.quantization else element
     return int(layers * per_parameter) + facts.embedding_parameters * element
@@ -79,22 +89,26 @@ def memory_budget(
     """The budget of one replica. `kv_cache_tokens` is 0 when the weights leave no room."""
     element, ranks = element_bytes(profile), tensor_parallel * pipeline_parallel
     layers = -(-facts.num_hidden_layers // pipeline_parallel)  # of the fullest stage
+    block = block_tokens(profile)
+    request, longest = (_round_up(tokens, block) for tokens in (load.request_tokens, load.max_model_length))
     usable = int(device_bytes(profile) * load.utilization)
     overhead = _overhead(profile, ranks, load.max_num_seqs)
     activation = _activation_bytes(facts, tensor_parallel, load, element)
-    free = usable - overhead - activation - _rank_weights(facts, tensor_parallel, pipeline_parallel, layers, element)
+    weights = weights_bytes(facts, element) + padding_bytes(facts, profile, tensor_parallel)
+    stage = weights if pipeline_parallel == 1 else _stage_weights(facts, weights, layers, element)
+    free = usable - overhead - activation - -(-stage // tensor_parallel)
     kv = kv_format(load.kv_cache_dtype, element)
     token_bytes = kv_bytes_per_token_and_layer(facts, tensor_parallel, kv.element, kv.scale)
     if is_cpu(profile):
-        free = min(free // GIB * GIB, _cpu_kv_space(token_bytes * layers, load))
-    tokens = max(0, int(free // (token_bytes * layers * BLOCK_TOKENS))) * BLOCK_TOKENS
+        free = min(free // GIB * GIB, _cpu_kv_space(token_bytes * layers, load.max_num_seqs * request, longest))
+    tokens = max(0, int(free // (token_bytes * layers * block))) * block
     per_token = int(token_bytes * facts.num_hidden_layers * tensor_parallel)
     return MemoryBudget(
-        weights_bytes=weights_bytes(facts, element),
+        weights_bytes=weights,
         kv_bytes_per_token=per_token,
         kv_cache_tokens=tokens,
-        max_concurrent_requests=tokens // whole_blocks(load.request_tokens),
-        max_concurrent_at_maximum_length=tokens // whole_blocks(load.max_model_length),
+        max_concurrent_requests=tokens // request,
+        max_concurrent_at_maximum_length=tokens // longest,
         kv_cache_bytes=tokens * per_token,
         activation_bytes=activation * ranks,
         overhead_bytes=overhead * ranks,
@@ -102,28 +116,53 @@ def memory_budget(
     )
 
 
-def _cpu_kv_space(bytes_per_token: float, load: EngineLoad) -> int:
-    """What the running requests can fill, up to vLLM's default, in the whole GiB that vLLM takes."""
-    need = bytes_per_token * max(load.max_num_seqs * whole_blocks(load.request_tokens), load.max_model_length)
+def _cpu_kv_space(bytes_per_token: float, running: int, longest: int) -> int:
+    """What that many tokens of running requests can fill, or one of the maximum length, up to vLLM's default; in the
+    whole GiB that vLLM takes.
+    """
+    need = bytes_per_token * max(running, longest)
     return min(CPU_KV_SPACE, math.ceil(need / GIB) * GIB)
 
 
-def whole_blocks(tokens: int) -> int:
-    """Tokens of KV that `tokens` take, in whole blocks of 16."""
-    return -(-tokens // BLOCK_TOKENS) * BLOCK_TOKENS
+def whole_blocks(tokens: int, profile: AcceleratorProfileSpec) -> int:
+    """Tokens of KV that `tokens` take on this device, in whole blocks."""
+    return _round_up(tokens, block_tokens(profile))
 
 
-def _rank_weights(facts: ModelFacts, tensor_parallel: int, stages: int, layers: int, element: int) -> int:
-    """Weights of the fullest rank. With several stages, the first and the last hold one embedding matrix each, and the
-    first an image encoder.
+def padding_bytes(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor_parallel: int) -> int:
+    """Zeros that vLLM adds to MXFP4 experts, bytes over all ranks of a replica: its kernels take whole tiles.
+
+    A rank has whole blocks of 32 columns of each expert, then both widths grow to the kernel's tile
+    (`mxfp4_round_up_hidden_size_and_intermediate_size`). gpt-oss-20b in Marlin is 2944 x 3072 instead of 2880 x 2880.
     """
-    total = weights_bytes(facts, element)
+    if facts.quantization != "mxfp4" or not facts.expert_parameters:
+        return 0
+    width, hidden = facts.moe_intermediate_size or facts.intermediate_size, facts.hidden_size
+    column_tile, hidden_tile = _mxfp4_tiles(profile)
+    columns = _round_up(_round_up(-(-width // tensor_parallel), MXFP4_BLOCK), column_tile) * tensor_parallel
+    padded = columns * _round_up(hidden, hidden_tile) / (width * hidden)
+    return int(facts.expert_parameters * MXFP4_BYTES * (padded - 1))
+
+
+def _mxfp4_tiles(profile: AcceleratorProfileSpec) -> tuple[int, int]:
+    """What an expert's columns and the hidden size are rounded up to by the kernel that vLLM takes by itself."""
+    cuda = capability(profile)
+    if cuda is None or cuda[0] == 10:
+        return 256, 256  # FlashInfer's TRT-LLM kernel on SM100, and ROCm
+    return (64, 1) if cuda[0] == 9 else (128, 256)  # Triton on SM90, Marlin elsewhere
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _stage_weights(facts: ModelFacts, total: int, layers: int, element: int) -> int:
+    """Bytes of the fullest pipeline stage, with `layers`, out of `total`. The first and the last hold one embedding
+    matrix each, and the first an image encoder.
+    """
     embedding = facts.embedding_parameters * element
-    if stages > 1:
-        one_matrix = (facts.vocab_size * facts.hidden_size + facts.other_parameters) * element
-        stage = (total - embedding) * layers // facts.num_hidden_layers + one_matrix
-        return -(-stage // tensor_parallel)
-    return -(-total // tensor_parallel)
+    one_matrix = (facts.vocab_size * facts.hidden_size + facts.other_parameters) * element
+    return (total - embedding) * layers // facts.num_hidden_layers + one_matrix
 
 
 def _activation_bytes(facts: ModelFacts, tensor_parallel: int, load: EngineLoad, element: int) -> int:

@@ -5,6 +5,8 @@ both on A30 and RTX PRO 6000). Slices have no NVLink and see no other slice, so 
 pipeline parallelism.
 """
 
+import re
+from fractions import Fraction
 from typing import Literal
 
 from firsttoken.api.records import AcceleratorProfileSpec
@@ -20,6 +22,9 @@ Strategy = Literal["mixed", "single"]  # of NVIDIA's device plugin: a resource f
 CAPABLE = ((8, 0), (9, 0), (10, 0), (12, 0))
 IN_SEVENTHS, IN_QUARTERS = (1, 2, 3, 4, 7), (1, 2, 4)
 EIGHTHS = (1, 2, 4, 8)
+
+# In a product's name, as `slice_profile` writes it and as labels do (NVIDIA-A100-SXM4-40GB-MIG-1g.5gb).
+_SLICE = re.compile(r"\bMIG[ -](?P<compute>[1-7])g\.", re.IGNORECASE)
 
 # Memory of slices as `nvidia-smi mig -lgip` and the label nvidia.com/mig-….memory showed it, MiB; the least of several
 # drivers.
@@ -72,6 +77,12 @@ def slice_profile(
     )
 
 
+def compute_share(profile: AcceleratorProfileSpec) -> Fraction | None:
+    """Part of the GPU's processors that the slice of `profile` has, by its product's name; None for a whole GPU."""
+    found = _SLICE.search(profile.product)
+    return Fraction(int(found["compute"]), _slices_of(profile, profile.product)) if found else None
+
+
 def _label(full: AcceleratorProfileSpec) -> str:
     """The exact product label of the whole GPU."""
     labels = [
@@ -90,7 +101,12 @@ def _processor_slices(full: AcceleratorProfileSpec, label: str) -> int:
     cuda = capability(full)
     if cuda not in CAPABLE:
         raise ValueError(f"{full.product} has no MIG")
-    return 4 if cuda == (12, 0) or label == "NVIDIA-A30" else 7
+    return _slices_of(full, label)
+
+
+def _slices_of(profile: AcceleratorProfileSpec, name: str) -> int:
+    """Slices that the processors of a GPU come in."""
+    return 4 if capability(profile) == (12, 0) or re.search(r"\bA30\b", name) else 7
 
 
 def _memory_eighths(full: AcceleratorProfileSpec, found: MigSlice, of: int) -> int:

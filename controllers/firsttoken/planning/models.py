@@ -15,6 +15,8 @@ from firsttoken.api.base import ApiModel
 from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning import shape as shapes
 from firsttoken.planning.hf_config import INLINE, read_config
+from firsttoken.planning.hf_kept import kept_parameters
+from firsttoken.planning.memory import MXFP4_BYTES
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible, ModelFacts
 
@@ -40,6 +42,8 @@ class CatalogueEntry(ApiModel):
     other_parameters: int = 0  # image encoder, learned positions: beside embeddings and layers, in 16 bits
     weight_bytes: float | None = None  # of a published quantised weight of the layers; None: as in WEIGHT_BYTES
     weight_group: int | None = None  # published weights along a layer's input that share a scale
+    kept_parameters: int = 0  # weights of the layers that a published quantised checkpoint leaves in 16 bits
+    activations: str = "fp8"  # what they are quantised to before they meet published quantised weights
 
     @property
     def computed_parameters(self) -> int:
@@ -62,7 +66,7 @@ WEIGHT_BYTES = {
     "bitsandbytes": 0.5 + 4 / 64,
     "compressed-tensors": 1.0,
     "modelopt": 1.0,
-    "mxfp4": 0.5 + 1 / 32,
+    "mxfp4": MXFP4_BYTES,
 }
 
 
@@ -77,8 +81,10 @@ def catalogue() -> Mapping[str, CatalogueEntry]:
 # Made from the 16-bit weights in a separate run; vLLM does not make them at start, as it does fp8 and bitsandbytes.
 MADE_OFFLINE = ("awq", "gptq", "compressed-tensors", "modelopt", "mxfp4")
 # Weights along a layer's input that share one scale: the usual group of AWQ and GPTQ. FP8 made at start has one scale a
-# tensor, MXFP4 one for 32 weights. What is published says so itself (weight_group).
-WEIGHT_GROUPS = {"awq": 128, "gptq": 128, "mxfp4": 32}
+# tensor. MXFP4 has one for 32 weights, and no split is refused for that: vLLM cuts the experts of gpt-oss, whose 2880
+# columns no 4 or 8 ranks share in whole blocks, into whole blocks and pads (gpt_oss.py; `memory.padding_bytes`).
+# What is published says so itself (weight_group).
+WEIGHT_GROUPS = {"awq": 128, "gptq": 128}
 
 
 def model_facts(spec: ModelSpec, config: Mapping[str, Any] | None = None) -> ModelFacts | Infeasible:
@@ -159,10 +165,14 @@ def _from_config(spec: ModelSpec, config: Mapping[str, Any]) -> ModelFacts | Inf
         other_parameters=found.other_parameters,
         weight_bytes=found.stored.weight_bytes,
         weight_group=found.stored.group,
+        activations=found.stored.activations,
+        kept_parameters=kept_parameters(found.stored.kept, found.shape, found.mla, found.moe),
     )
     refusal = _not_stored_so(entry, spec, "as its config.json says")
     dtype = f", {found.dtype}" if found.dtype else ""
-    return refusal or _facts(entry, spec, f"read from config.json of {found.architecture}{dtype}")
+    layers = shapes.experts_and_layers(entry.shape, entry.mla, entry.moe)[1]
+    kept = f", {entry.kept_parameters / layers:.0%} of its layers in 16 bits" if entry.kept_parameters else ""
+    return refusal or _facts(entry, spec, f"read from config.json of {found.architecture}{dtype}{kept}")
 
 
 def _repository(spec: ModelSpec) -> str:
@@ -243,19 +253,24 @@ def _facts(entry: CatalogueEntry, spec: ModelSpec, source: str) -> ModelFacts:
         weight_group=entry.weight_group if published else WEIGHT_GROUPS.get(quantization),
         source=source,
         quantization=quantization,
+        activations=entry.activations if published else "fp8",
         quantized_here=quantization != entry.quantization,
         float16=entry.float16,
         other_parameters=entry.other_parameters,
+        expert_parameters=shapes.experts_and_layers(shape, entry.mla, entry.moe)[0],
     )
 
 
 def _layer_bytes(entry: CatalogueEntry, quantization: str) -> float:
-    """Bytes a weight of the layers, on average: MXFP4 holds the experts, the other weights keep 16 bits."""
-    stored = entry.weight_bytes if quantization == entry.quantization else None
-    if quantization != "mxfp4" or not entry.shape.num_experts:
-        return stored or WEIGHT_BYTES[quantization]
+    """Bytes a weight of the layers, on average over those that are quantised and those that are not."""
+    published = quantization == entry.quantization
+    each = entry.weight_bytes if published else None
     experts, layers = shapes.experts_and_layers(entry.shape, entry.mla, entry.moe)
-    return (experts * WEIGHT_BYTES["mxfp4"] + (layers - experts) * WEIGHT_BYTES[""]) / layers
+    kept = entry.kept_parameters if published else 0
+    if quantization == "mxfp4" and entry.shape.num_experts:  # it holds the experts, whatever else is named
+        each, kept = None, layers - experts
+    each = each or WEIGHT_BYTES[quantization]
+    return each + (WEIGHT_BYTES[""] - each) * kept / layers if kept and quantization else each
 
 
 def _unknown(name: str, where: str, *, by_preset: bool = False) -> Infeasible:

@@ -1,5 +1,7 @@
 """What would be feasible instead: every alternative is planned before it is offered."""
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +13,8 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.accelerators import device_bytes, is_cpu, near_names
 from firsttoken.planning.replicas import least_replicas
 from firsttoken.planning.types import Infeasible, Plan
+
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 Profiles = Mapping[str, AcceleratorProfileSpec]
 Attempt = Callable[[InferenceServiceSpec, Profiles], Plan | Infeasible]
@@ -34,26 +38,39 @@ def with_nearest(refusal: Infeasible, spec: InferenceServiceSpec, profiles: Prof
         for family in families:
             # What the refusal's message names itself stands.
             found = {**dict(_feasible(family, spec, profiles, attempt, first=True)), **found}
+    if refusal.constraint == "SLO":
+        for family in (_more_gpus(spec, profiles, attempt), _fp8(spec), _faster_gpu(spec, profiles)):
+            found = {**dict(_feasible(family, spec, profiles, attempt, first=True)), **found}
     if not found:
         return replace(refusal, nearest={})
-    offers = " or ".join(f"{path}: {value}" for path, value in found.items())
+    offers = " or ".join(f"{path}: {in_words(value)}" for path, value in found.items())
     return replace(refusal, message=f"{refusal.message}. Feasible instead: {offers}", nearest=found)
 
 
 def with_value(spec: InferenceServiceSpec, path: str, value: Any) -> InferenceServiceSpec:
-    """`spec` with the field at `path` (such as `spec.accelerator.maxCount`) set."""
-    wire = spec.wire()
-    node = wire
-    *parents, last = path.split(".")[1:]
+    """`spec` with the field at `path` set: `spec.accelerator.maxCount`, or an item of a list, `spec.slos[0].target`."""
+    wire: dict[str, Any] = spec.wire()
+    node: Any = wire
+    *parents, last = _keys(path)
     for key in parents:
-        node = node.setdefault(key, {})
+        node = node[key] if isinstance(key, int) else node.setdefault(key, {})
     node[last] = value
     return InferenceServiceSpec.model_validate(wire)
 
 
+def in_words(value: Any) -> str:
+    """As it is written in YAML on one line: lists and mappings in brackets."""
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+
+
+def _keys(path: str) -> list[str | int]:
+    """The keys below `spec`, with the indices of lists as numbers."""
+    return [int(index) if index else key for key, index in _STEP.findall(path.removeprefix("spec"))]
+
+
 def _value(spec: InferenceServiceSpec, path: str) -> str:
     node: Any = spec.wire()
-    for key in path.split(".")[1:]:
+    for key in _keys(path):
         node = node[key]
     return str(node)
 
@@ -115,3 +132,24 @@ def _larger_gpu(spec: InferenceServiceSpec, profiles: Profiles) -> Iterator[tupl
     ]
     for _, name in sorted(larger):
         yield "spec.accelerator.type", name
+
+
+def _faster_gpu(spec: InferenceServiceSpec, profiles: Profiles) -> Iterator[tuple[str, Any]]:
+    """Devices of the same vendor that compute and read memory faster, with no poorer links, the slowest first."""
+    today = profiles.get(spec.accelerator.type)
+    if today is None or is_cpu(today):
+        return
+    rates = _rates(today)
+    faster = [
+        (_rates(p), name)
+        for name, p in profiles.items()
+        if p.vendor == today.vendor
+        and all(new > old for new, old in zip(_rates(p), rates, strict=True))
+        and (p.link_gb_per_second or 0) >= (today.link_gb_per_second or 0)
+    ]
+    for _, name in sorted(faster):
+        yield "spec.accelerator.type", name
+
+
+def _rates(profile: AcceleratorProfileSpec) -> tuple[float, float]:
+    return profile.memory_bandwidth_gb_per_second or 0.0, profile.fp16_tflops or 0.0

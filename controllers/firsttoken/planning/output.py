@@ -5,6 +5,7 @@ from typing import Any
 
 from firsttoken.planning.types import (
     Alternative,
+    CalibratedStage,
     Infeasible,
     LiveSettings,
     MemoryBudget,
@@ -86,6 +87,7 @@ def _role_to_json(role: RolePlan) -> dict[str, Any]:
         "engineArgs": dict(role.engine_args),
         "environment": dict(role.environment),
         **({"capacity": role.capacity} if role.capacity is not None else {}),
+        **({} if role.keeps_slos else {"keepsSLOs": False}),
     }
 
 
@@ -99,11 +101,17 @@ def _role_from_json(value: Mapping[str, Any]) -> RolePlan:
         engine_args=dict(value["engineArgs"]),
         environment=dict(value.get("environment", {})),
         capacity=value.get("capacity"),
+        keeps_slos=value.get("keepsSLOs", True),
     )
 
 
 def _percentiles_to_json(percentiles: Percentiles) -> dict[str, float]:
     return {name: getattr(percentiles, name) for name in ("p50", "p95", "p99")}
+
+
+def _named(value: object, names: Mapping[str, str]) -> dict[str, Any]:
+    """The attributes of `value` under their names in JSON."""
+    return {key: getattr(value, name) for key, name in names.items()}
 
 
 def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
@@ -117,7 +125,8 @@ def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
         "utilization": prediction.utilization,
         "binds": prediction.binds,
         "relativeInterval": prediction.relative_interval,
-        "calibrated": list(prediction.calibrated),
+        "calibrated": [_named(stage, _CALIBRATED) for stage in prediction.calibrated],
+        "promises": list(prediction.promises),
     }
 
 
@@ -140,10 +149,21 @@ def _prediction(value: Mapping[str, Any]) -> Prediction:
         utilization=value["utilization"],
         binds=value["binds"],
         relative_interval=value["relativeInterval"],
-        calibrated=tuple(value.get("calibrated", ())),
+        calibrated=tuple(
+            CalibratedStage(**{name: stage[key] for key, name in _CALIBRATED.items()})
+            for stage in value.get("calibrated", ())
+        ),
+        promises=tuple(value.get("promises", ())),
     )
 
 
+_CALIBRATED = {
+    "stage": "stage",
+    "ratio": "ratio",
+    "band": "band",
+    "requests": "requests",
+    "tensor": "tensor_parallel",
+}
 _ALTERNATIVE = {
     "layout": "layout",
     "tensor": "tensor_parallel",
@@ -156,7 +176,7 @@ _ALTERNATIVE = {
 
 
 def _alternative_to_json(alternative: Alternative) -> dict[str, Any]:
-    return {key: getattr(alternative, name) for key, name in _ALTERNATIVE.items()}
+    return _named(alternative, _ALTERNATIVE)
 
 
 def _alternative_from_json(value: Mapping[str, Any]) -> Alternative:

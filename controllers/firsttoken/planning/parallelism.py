@@ -63,7 +63,7 @@ def fits(memory: MemoryBudget, profile: AcceleratorProfileSpec, max_model_length
 
     On CPU the KV space is an allotment, not what is left, so only the first rule applies.
     """
-    if memory.kv_cache_tokens < whole_blocks(max_model_length):
+    if memory.kv_cache_tokens < whole_blocks(max_model_length, profile):
         return False
     return is_cpu(profile) or kv_share(memory) >= LEAST_KV_SHARE
 

@@ -22,12 +22,11 @@ from firsttoken.planning.explain import (
     parallelism_reasons,
     router_reason,
 )
-from firsttoken.planning.forecast import Forecast, Question, figures, predict
+from firsttoken.planning.forecast import Forecast, Question, figures, predict, promises_of
 from firsttoken.planning.kv_formats import kv_dtype_reason
 from firsttoken.planning.lengths import Lengths, choose_lengths, length_reason
 from firsttoken.planning.load.demand import request_shape
-from firsttoken.planning.load.goodput import targets
-from firsttoken.planning.memory import DEFAULT_UTILIZATION
+from firsttoken.planning.memory import DEFAULT_UTILIZATION, block_tokens
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.nearest import with_nearest
 from firsttoken.planning.numerics import choose_numerics
@@ -40,7 +39,7 @@ from firsttoken.planning.settings import decode_cap, running_requests
 from firsttoken.planning.sizing import Chooser, Forecasting, Sized, fewest, size
 from firsttoken.planning.start import start_of
 from firsttoken.planning.types import Infeasible, LiveSettings, ModelFacts, Plan, Reason, RolePlan
-from firsttoken.planning.workload import default_slos, resolve
+from firsttoken.planning.workload import resolve
 
 __all__ = ["fits", "make_plan", "with_replicas"]
 
@@ -59,31 +58,54 @@ def make_plan(
     profiles: Profiles,
     calibration: Calibration | None = None,
     config: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Plan | Infeasible:
     """The deployment for `spec`, replicas included; `profiles` are the cluster's AcceleratorProfiles by name.
 
     `calibration`: what the live fleet has shown of the time model. `config`: the model's config.json, for a model that
-    neither the spec nor the catalogue describes. Pure and deterministic. `Infeasible` names the constraint that binds
+    neither the spec nor the catalogue describes. `shapes`: tensor and pipeline parallelism of roles that have theirs
+    already. Pure and deterministic. `Infeasible` names the constraint that binds
     and alternatives, each tried and feasible.
     """
+    found = _planned(spec, profiles, calibration or Calibration(), config, shapes or {})
+    if isinstance(found, Plan):
+        return found
+    return with_nearest(found, spec, profiles, partial(_holds, calibration=calibration or Calibration(), config=config))
+
+
+def _planned(
+    spec: InferenceServiceSpec,
+    profiles: Profiles,
+    calibration: Calibration,
+    config: Mapping[str, Any] | None,
+    shapes: Mapping[str, tuple[int, int]],
+) -> Plan | Infeasible:
+    """`make_plan` without a look at what would be feasible instead."""
     facts = model_facts(spec.model, config)
-    trial = partial(fits, config=config)
     if isinstance(facts, Infeasible):
-        return with_nearest(facts, spec, profiles, trial)
+        return facts
     try:
         lengths = choose_lengths(spec, facts, resolve(spec.workload))
-        forecasting = Forecasting(spec, _question(spec, facts, lengths, calibration or Calibration()))
+        # What fits decides the maximum length, so it is known before anything is predicted: no prompt is longer.
+        fitting = _sized(spec, facts, profiles, lengths, fewest)
+        forecasting = Forecasting(spec, _question(spec, facts, fitting, calibration), shapes)
         sized = _sized(spec, facts, profiles, lengths, forecasting)
         plan = with_replicas(_engines(spec, facts, sized), spec, figures(max(f.interval for f in sized.forecasts)))
     except InfeasibleError as refused:
-        return with_nearest(refused.infeasible, spec, profiles, trial)
-    if isinstance(plan, Infeasible):
-        return with_nearest(plan, spec, profiles, trial)
-    return _explained(plan, forecasting, sized)
+        return refused.infeasible
+    return plan if isinstance(plan, Infeasible) else _explained(plan, forecasting, sized)
+
+
+def _holds(
+    spec: InferenceServiceSpec, profiles: Profiles, calibration: Calibration, config: Mapping[str, Any] | None
+) -> Plan | Infeasible:
+    """What an alternative comes to: whether it fits and, where the spec promises something, whether it is possible."""
+    found = fits(spec, profiles, config)
+    return _planned(spec, profiles, calibration, config, {}) if spec.slos and isinstance(found, Plan) else found
 
 
 def fits(spec: InferenceServiceSpec, profiles: Profiles, config: Mapping[str, Any] | None = None) -> Plan | Infeasible:
-    """A plan without predictions: whether something fits at all. Alternatives are tried with it."""
+    """A plan without predictions: whether something fits at all."""
     facts = model_facts(spec.model, config)
     if isinstance(facts, Infeasible):
         return facts
@@ -93,19 +115,6 @@ def fits(spec: InferenceServiceSpec, profiles: Profiles, config: Mapping[str, An
         return with_replicas(_engines(spec, facts, sized), spec)
     except InfeasibleError as refused:
         return refused.infeasible
-
-
-def _question(spec: InferenceServiceSpec, facts: ModelFacts, lengths: Lengths, calibration: Calibration) -> Question:
-    promised = bool(spec.slos)
-    return Question(
-        facts=facts,
-        shape=request_shape(lengths.workload, lengths.options[0], prefix_caching=_prefix_caching(spec, lengths)),
-        promises=targets(spec.slos if promised else default_slos(spec.workload.profile)),
-        promised=promised,
-        bounds=tuple(spec.measurement.prompt_token_buckets),
-        rate=lengths.workload.requests_per_second,
-        calibration=calibration,
-    )
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,20 @@ class Sizes:
         return tuple(s.forecast for s in self.sized if s.forecast is not None)
 
 
+def _question(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes, calibration: Calibration) -> Question:
+    work, block = sizes.lengths.workload, max(block_tokens(role.profile) for role in sizes.roles)
+    caching = _prefix_caching(spec, sizes.lengths)
+    return Question(
+        facts=facts,
+        shape=request_shape(work, sizes.max_model_length, prefix_caching=caching, block=block),
+        promises=promises_of(spec),
+        promised=bool(spec.slos),
+        bounds=tuple(spec.measurement.prompt_token_buckets),
+        rate=work.requests_per_second,
+        calibration=calibration,
+    )
+
+
 def _sized(
     spec: InferenceServiceSpec, facts: ModelFacts, profiles: Profiles, lengths: Lengths, chooser: Chooser
 ) -> Sizes:
@@ -133,7 +156,7 @@ def _sized(
     numerics = choose_numerics(facts, [r.profile for r in roles])
     length, sized = size(spec, facts, roles, lengths, chooser)
     if isinstance(chooser, Forecasting):
-        check_promises(chooser.question, sized)
+        check_promises(chooser.question, sized, spec.slos)
         sized = start_of(spec, chooser, roles, sized)
     return Sizes(lengths, roles, numerics.dtype, numerics.reasons, length, sized)
 
@@ -170,11 +193,16 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Pla
 def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes) -> Plan:
     """The plan with what it should bring, what else was looked at, and what to evaluate next."""
     question, forecasts = forecasting.question, sizes.forecasts
-    prediction = predict(question, forecasts, [role.replicas for role in plan.roles])
+    replicas = [role.replicas for role in plan.roles]
+    prediction = predict(question, forecasts, replicas)
     last = sizes.sized[-1]
-    others = alternatives(forecasts[-1], last.looked, plan.layout, forecasting.limits)
-    said = (*promise_reasons(question, prediction, forecasts), *proposals(forecasting, sizes.roles, sizes.sized))
-    return replace(plan, prediction=prediction, alternatives=others, reasons=(*plan.reasons, *said))
+    limits = forecasting.limits()
+    if len(plan.roles) > 1:  # what the decode role has now
+        limits = replace(limits, gpus=plan.roles[-1].replicas * plan.roles[-1].gpus_per_replica)
+    others = alternatives(forecasts[-1], last.looked, plan.layout, limits)
+    said = promise_reasons(question, prediction, forecasts, replicas)
+    more = proposals(forecasting, sizes.roles, sizes.sized)
+    return replace(plan, prediction=prediction, alternatives=others, reasons=(*plan.reasons, *said, *more))
 
 
 def _prefix_caching(spec: InferenceServiceSpec, lengths: Lengths) -> bool:
@@ -247,7 +275,8 @@ def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice, siz
         pipeline_parallel=choice.candidate.pipeline_parallel,
         engine_args=engine_args(spec, choice),
         environment=environment(role.profile, choice.candidate.memory.kv_cache_bytes),
-        capacity=figures(sized.forecast.goodput.rate) if sized.forecast is not None else None,
+        capacity=figures(sized.forecast.capacity) if sized.forecast is not None else None,
+        keeps_slos=sized.forecast is None or sized.forecast.keeps_promises,
     )
 
 

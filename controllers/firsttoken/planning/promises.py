@@ -1,59 +1,91 @@
 """The SLOs against what is possible and what is predicted."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from firsttoken.api.service_inputs import SLO
 from firsttoken.planning.floors import decode_floor_seconds, prefill_floor_seconds
 from firsttoken.planning.forecast import Forecast, Question, describe, milliseconds
 from firsttoken.planning.load.demand import RequestShape
-from firsttoken.planning.load.goodput import TTFT, Target
+from firsttoken.planning.load.goodput import TTFT, Target, missed_at, missed_when_idle
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.sizing import Sized
 from firsttoken.planning.types import Prediction, Reason
 
 
-def check_promises(question: Question, sized: Sequence[Sized]) -> None:
-    """Refuse what the data sheet rules out, for the widest shape that was looked at. Raises InfeasibleError."""
+def check_promises(question: Question, sized: Sequence[Sized], slos: Sequence[SLO]) -> None:
+    """Refuse what the data sheet rules out, for the shape that comes nearest to it. Raises InfeasibleError.
+
+    `slos` are the spec's, in the order of the promises. All that are ruled out are named: to change one would not do.
+    """
     if not question.promised:
         return
+    floors: dict[int, float] = {}
     for index, target in enumerate(question.promises):
         looked = (sized[0] if target.metric == TTFT else sized[-1]).looked
-        floors = [_floor(question, f, target) for f in looked if not f.device.rough]
-        floor = min((f for f in floors if f is not None), default=0.0)
+        found = [_floor(question, f, target) for f in looked if not f.device.rough]
+        floor = min((f for f in found if f is not None), default=0.0)
         if target.seconds < floor:
-            least = f"{math.ceil(floor * 1000)}ms"
-            widest = max(f.gpus for f in looked)
-            raise InfeasibleError(
-                "SLO",
-                f"spec.slos[{index}] promises {describe(target)}; {widest} x {looked[-1].device.name} at their "
-                f"data-sheet peaks, with nothing else to do, take {milliseconds(floor)}: allow at least {least}, or "
-                "use faster GPUs, a smaller or a quantised model",
-                {f"spec.slos[{index}].target": least},
-            )
+            floors[index] = floor
+    if floors:
+        raise InfeasibleError("SLO", _ruled_out(question, sized, floors), _possible(slos, floors))
+
+
+def _ruled_out(question: Question, sized: Sequence[Sized], floors: Mapping[int, float]) -> str:
+    """Each promise with what it takes at least, and the ways out."""
+    said = []
+    for index, floor in floors.items():
+        target = question.promises[index]
+        looked = (sized[0] if target.metric == TTFT else sized[-1]).looked
+        widest = max(f.gpus for f in looked)
+        said.append(
+            f"spec.slos[{index}] promises {describe(target)}; {widest} x {looked[-1].device.name} at their data-sheet "
+            f"peaks, with nothing else to do, take {milliseconds(floor)}: allow at least {_duration(floor)}"
+        )
+    return f"{'; '.join(said)}, or use faster GPUs, a smaller or a quantised model"
+
+
+def _possible(slos: Sequence[SLO], floors: Mapping[int, float]) -> dict[str, object]:
+    """What would have to be promised instead: the one target, or the whole list where several are ruled out."""
+    if len(floors) == 1:
+        ((index, floor),) = floors.items()
+        return {f"spec.slos[{index}].target": _duration(floor)}
+    wire = [slo.wire() for slo in slos]
+    return {"spec.slos": [{**w, "target": _duration(floors[i])} if i in floors else w for i, w in enumerate(wire)]}
+
+
+def _duration(seconds: float) -> str:
+    return f"{math.ceil(seconds * 1000)}ms"
 
 
 def _floor(question: Question, found: Forecast, target: Target) -> float | None:
     """What `target` takes at least, seconds. None: it speaks of no prompt that can come."""
     facts, ranks, shape = question.facts, found.gpus, question.shape
-    if target.metric != TTFT:
-        return decode_floor_seconds(facts, found.device, found.candidate.tensor_parallel, shape.prompts.p50)
     tokens = _prompt(shape, target)
     if tokens is None:
         return None
+    if target.metric != TTFT:
+        return decode_floor_seconds(facts, found.device, found.candidate.tensor_parallel, tokens, found.kv_cache_dtype)
     cached = shape.prompt_class(1.0, tokens).cached
     return prefill_floor_seconds(facts, found.device, ranks, tokens, cached)
 
 
 def _prompt(shape: RequestShape, target: Target) -> int | None:
-    """The prompt that the percentile speaks of; in a bucket the shortest one, since more is not known."""
+    """The prompt that the percentile speaks of; in a bucket the shortest one, since more is not known.
+
+    TPOT of all requests: the median prompt, whatever the percentile, since a long prompt may have a short output.
+    """
     if target.bucket == "all":
-        return max(1, int(shape.prompts.quantile(target.percentile / 100)))
+        share = target.percentile / 100 if target.metric == TTFT else 0.5
+        return max(1, int(shape.prompts.quantile(share)))
     low = int(target.bucket.rstrip("+").partition("-")[0])
     return low + 1 if low < shape.prompts.longest else None
 
 
-def promise_reasons(question: Question, prediction: Prediction, forecasts: Sequence[Forecast]) -> tuple[Reason, ...]:
-    """What the prediction says of each promise, and how far it may be trusted."""
+def promise_reasons(
+    question: Question, prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]
+) -> tuple[Reason, ...]:
+    """What the prediction says of each promise, and how far it may be trusted. `replicas` of each forecast's role."""
     near = f"+-{prediction.relative_interval * 100:.0f} %"
     at = f"{prediction.requests_per_second:.3g} requests/s"
     at += (
@@ -61,28 +93,47 @@ def promise_reasons(question: Question, prediction: Prediction, forecasts: Seque
         if prediction.assumed_rate
         else ""
     )
-    said = [
-        Reason(
-            "Predicted",
-            f"at {at}: TTFT P50 {milliseconds(prediction.ttft.p50)}, P95 {milliseconds(prediction.ttft.p95)}, TPOT P95 "
-            f"{milliseconds(prediction.tpot.p95)}; step times are {_measured(forecasts)}, {near}",
-        )
-    ]
-    missed = [f.goodput for f in forecasts if f.goodput.rate <= 0 and f.goodput.binding is not None]
-    for goodput in missed:
-        assert goodput.binding is not None  # noqa: S101 - as filtered
-        floor = milliseconds(goodput.floor or 0.0)
-        whose = "" if question.promised else ", which is the profile's default and not yours"
-        text = f"{describe(goodput.binding)}{whose}: {floor} is predicted even for an idle replica"
-        said.append(Reason("SLOMissed", text))
-    return tuple(said)
+    text = (
+        f"at {at}: TTFT P50 {milliseconds(prediction.ttft.p50)}, P95 {milliseconds(prediction.ttft.p95)}, TPOT P95 "
+        f"{milliseconds(prediction.tpot.p95)}; step times are {_known_from(forecasts)}, {near}{_calibrated(prediction)}"
+    )
+    return Reason("Predicted", text), *_missed(question, prediction, forecasts, replicas)
 
 
-def _measured(forecasts: Sequence[Forecast]) -> str:
-    if all(f.device.measured for f in forecasts):
-        return "modelled on measurements of this GPU"
+def _missed(
+    question: Question, prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]
+) -> list[Reason]:
+    """Every promise that is predicted to be missed: by an idle replica, else at the rate of the prediction."""
+    whose = "" if question.promised else ", which is the profile's default and not yours"
+    said = []
+    for found, count in zip(forecasts, replicas, strict=True):
+        idle = missed_when_idle(found.load, found.promises)
+        texts = [f"{describe(t)}{whose}: {milliseconds(s)} is predicted even for an idle replica" for t, s in idle]
+        rate = prediction.requests_per_second
+        loaded = missed_at(found.load, found.promises, rate / max(1, count)) if not idle else ()
+        texts += [f"{describe(t)}{whose}: {milliseconds(s)} is predicted at {rate:.3g} requests/s" for t, s in loaded]
+        said += [Reason("SLOMissed", text) for text in texts]
+    return said
+
+
+def _known_from(forecasts: Sequence[Forecast]) -> str:
+    """What the step times rest on."""
     if any(f.device.rough for f in forecasts):
         return "guessed, since the profile names no rates"
-    if all(f.device.familiar for f in forecasts):
-        return "modelled on measurements of GPUs of the same generation"
-    return "modelled on measurements of other GPUs"
+    if all(f.device.measured for f in forecasts):
+        text = "modelled on measurements of this GPU"
+    elif all(f.device.familiar for f in forecasts):
+        text = "modelled on measurements of GPUs of the same generation"
+    else:
+        text = "modelled on measurements of other GPUs"
+    without = dict.fromkeys(what for f in forecasts for what in f.load.curves.model.unmeasured)
+    return f"{text}, none of them of {' or '.join(without)}" if without else text
+
+
+def _calibrated(prediction: Prediction) -> str:
+    """Which stages follow the live fleet (DESIGN §5), and by how much."""
+    said = [
+        f"{s.stage} x{s.ratio:.3g} +-{s.band * 100:.0f} % ({s.requests} requests, tensor parallel {s.tensor_parallel})"
+        for s in prediction.calibrated
+    ]
+    return f"; calibrated by what this fleet was measured at: {', '.join(said)}" if said else ""

@@ -1,29 +1,24 @@
-"""What may be better and needs a proof first: prefill and decode apart (M4.5), quantised weights or KV (M4.1, M4.4)."""
+"""What may be better and needs a proof first: a split (disaggregation.py), quantised weights or KV (M4.1, M4.4)."""
 
 from dataclasses import replace
 
-from firsttoken.api.service_inputs import LayoutMode
-from firsttoken.planning.forecast import (
-    ASSUMED_LOAD,
-    TPOT_P95,
-    TTFT_P95,
-    Forecast,
-    figures,
-    forecast,
-    handover_to,
-    milliseconds,
-)
+from firsttoken.api.engine import EnginePins
+from firsttoken.planning.accelerators import can_serve_fp8_weights
+from firsttoken.planning.attention import choose_backend
+from firsttoken.planning.calibration import Calibration, Measured, Ratio
+from firsttoken.planning.disaggregation import split_proposal
+from firsttoken.planning.forecast import Forecast, figures, forecast
 from firsttoken.planning.load.curves import EngineLimits
-from firsttoken.planning.load.goodput import Goodput, value
-from firsttoken.planning.load.layouts import RoleGoodput, best_split, compare
-from firsttoken.planning.load.steady import KV_MEMORY
+from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, memory_budget
+from firsttoken.planning.parallelism import Candidate
+from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.roles import Role
 from firsttoken.planning.sizing import Forecasting, Sized
-from firsttoken.planning.types import Reason
+from firsttoken.planning.token_budgets import allowed_budgets, best_budget
+from firsttoken.planning.types import ModelFacts, Reason
 
-# Tokens that come this many times faster are worth a split even where it carries no more requests (M7: long prompts
-# with short outputs): every long prompt would otherwise hold up everybody's streams.
-STEADIER = 2.0
+# A gain that quantisation must bring before anybody is asked to prove that answers stay as good.
+LEAST_GAIN = 1.1
 NEEDS_PROOF = "a proposal: it changes numerics, so it takes an evaluation (spec.evaluation) and a canary"
 
 
@@ -31,88 +26,98 @@ def proposals(forecasting: Forecasting, roles: tuple[Role, ...], sized: tuple[Si
     """Everything worth trying next, each with what it is predicted to bring."""
     found: list[Reason] = []
     if len(roles) == 1 and sized[0].forecast is not None and not sized[0].forecast.device.cpu:
-        found += _split(forecasting, roles[0], sized[0], sized[0].forecast)
+        found += split_proposal(forecasting, roles[0], sized[0], sized[0].forecast)
     last = sized[-1].forecast
     if last is not None and not last.device.cpu:
-        found += _fp8_weights(forecasting, roles[-1], last)
-        found += _fp8_kv(last)
+        found += _fp8_weights(forecasting, roles, sized[-1], last)
+        found += _fp8_kv(forecasting, roles, sized[-1], last)
     return tuple(found)
 
 
-def _split(forecasting: Forecasting, role: Role, sized: Sized, serve: Forecast) -> list[Reason]:
-    """Prefill and decode apart, on the same GPUs and in the same shape."""
-    spec, limit = forecasting.spec, forecasting.spec.accelerator.max_count
-    if spec.layout.mode != LayoutMode.AUTO or sized.candidate.pipeline_parallel > 1:
-        return []
-    if limit is not None and limit < 2 * serve.gpus:
-        return []
-    limits = serve.load.engine
-    # Without prompts in its steps a decode engine needs no budget, and a prefill engine keeps vLLM's whole one.
-    decode = forecasting.ask(replace(role, name="decode"), sized.budgets, sized.candidate, limits=limits)
-    wide = EngineLimits(sized.budgets.ceiling, limits.max_running, limits.kv_tokens)
-    prefill = forecasting.ask(
-        replace(role, name="prefill"), sized.budgets, sized.candidate, limits=wide, handover=handover_to(decode)
-    )
-    split = best_split(_role(prefill), _role(decode), limit)
-    if split is None:
-        return []
-    interval = serve.interval
-    found = compare(serve.goodput, serve.gpus, split, limit, interval)
-    if found.gain is None:
-        return []
-    gpus = limit or split.gpus
-    rate = found.colocated * ASSUMED_LOAD
-    each = rate / max(1, gpus // serve.gpus)
-    together = _answers(serve, serve, each, each)
-    apart = _answers(prefill, decode, rate / split.prefill, rate / split.decode)
-    text = (
-        f"{split.prefill} prefill and {split.decode} decode replicas of the same shape would carry "
-        f"{found.disaggregated:.3g} requests/s within the SLOs on {gpus} GPUs, colocated {found.colocated:.3g} "
-        f"({found.gain * 100:+.0f} %); at {rate:.3g} requests/s TTFT P95 would be {milliseconds(apart[0])} instead of "
-        f"{milliseconds(together[0])}, TPOT P95 {milliseconds(apart[1])} instead of {milliseconds(together[1])}"
-    )
-    steadier = together[1] / apart[1] >= STEADIER and found.gain > -interval
-    if not found.clear and not steadier:
-        return [Reason("NoDisaggregation", f"{text}: too little, the model may be off by {interval * 100:.0f} %")]
-    ask = "confirm the imbalance by measurements, then set spec.layout.mode: Disaggregated"
-    return [Reason("DisaggregationProposal", f"{text}; {ask}")]
-
-
-def _role(found: Forecast) -> RoleGoodput:
-    return RoleGoodput(found.goodput.rate, found.gpus)
-
-
-def _answers(first: Forecast, last: Forecast, prompts: float, tokens: float) -> tuple[float, float]:
-    """TTFT and TPOT at P95 when a replica of the one has so many requests a second, and one of the other."""
-    return value(first.load.at(prompts), TTFT_P95), value(last.load.at(tokens), TPOT_P95)
-
-
-def _fp8_weights(forecasting: Forecasting, role: Role, last: Forecast) -> list[Reason]:
+def _fp8_weights(forecasting: Forecasting, roles: tuple[Role, ...], sized: Sized, last: Forecast) -> list[Reason]:
     question = forecasting.question
-    if question.facts.quantization or last.device.fp8_flops is None:
+    able = last.device.fp8_flops is not None and all(can_serve_fp8_weights(r.profile) for r in roles)
+    if question.facts.quantization or not able:
         return []
-    facts = replace(question.facts, quantization="fp8", weight_bytes_per_parameter=1.0)
-    other = forecast(
-        replace(question, facts=facts),
+    facts = replace(question.facts, quantization="fp8", weight_bytes_per_parameter=1.0, activations="fp8")
+    other = _variant(forecasting, roles[-1], sized, last, facts=facts, kv_cache_dtype=last.kv_cache_dtype)
+    return _gain("Fp8WeightsProposal", "FP8 weights (spec.model.quantization: fp8)", last, other)
+
+
+def _fp8_kv(forecasting: Forecasting, roles: tuple[Role, ...], sized: Sized, last: Forecast) -> list[Reason]:
+    """Where an engine holds and serves more with KV of one byte. Who pinned its type has decided already."""
+    pins, facts = forecasting.spec.engine.pins or EnginePins(), forecasting.question.facts
+    if pins.kv_cache_dtype is not None or not all(_reads_fp8_kv(facts, r, pins.attention_backend) for r in roles):
+        return []
+    other = _variant(forecasting, roles[-1], sized, last, facts=facts, kv_cache_dtype="fp8")
+    return _gain("Fp8KVProposal", "an FP8 KV cache (spec.engine.pins.kvCacheDtype: fp8)", last, other)
+
+
+def _reads_fp8_kv(facts: ModelFacts, role: Role, backend: str | None) -> bool:
+    try:
+        choose_backend(backend, facts, role.profile, "fp8")
+    except InfeasibleError:
+        return False
+    return True
+
+
+def _variant(
+    forecasting: Forecasting, role: Role, sized: Sized, last: Forecast, *, facts: ModelFacts, kv_cache_dtype: str
+) -> Forecast:
+    """The same replica in other number formats: with what its memory holds then, and the budget that carries most."""
+    pins, budgets, shape = forecasting.spec.engine.pins or EnginePins(), sized.budgets, last.candidate
+    load = EngineLoad(
+        token_budget=budgets.ceiling,
+        max_num_seqs=budgets.max_num_seqs,
+        max_model_length=forecasting.question.shape.prompts.longest + 1,
+        request_tokens=role.request_tokens,
+        utilization=pins.gpu_memory_utilization or DEFAULT_UTILIZATION,
+        kv_cache_dtype=kv_cache_dtype,
+    )
+    memory = memory_budget(facts, role.profile, shape.tensor_parallel, shape.pipeline_parallel, load)
+    candidate = Candidate(shape.tensor_parallel, shape.pipeline_parallel, memory)
+    budget, running = last.load.engine.token_budget, forecasting.running(role, budgets, candidate)
+    initial = forecasting.spec.engine.initial
+    if sized.decode_cap is not None or (initial and initial.decode_cap):
+        running = min(running, last.load.engine.max_running)  # what caps it is no matter of memory
+    calibration = _carried_over(last, role.accelerator, facts, kv_cache_dtype)
+    found = forecast(
+        replace(forecasting.question, facts=facts, calibration=calibration),
         last.role,
         (role.accelerator, role.profile),
-        last.candidate,
-        last.load.engine,
+        candidate,
+        EngineLimits(budget, min(running, budget), max(1, memory.kv_cache_tokens)),
+        kv_cache_dtype=kv_cache_dtype,
         handover=last.load.handover,
     )
-    return _gain("Fp8WeightsProposal", "FP8 weights", last.goodput, other.goodput)
+    # Shorter steps allow another budget; today's is the best of today's formats.
+    return best_budget(found, allowed_budgets(forecasting.spec, role.name, budgets), running)
 
 
-def _fp8_kv(last: Forecast) -> list[Reason]:
-    """Only where KV memory is what binds: a shorter KV is slower below some thousand tokens of context."""
-    if last.goodput.binds != KV_MEMORY or (last.device.generation, last.device.fp8_flops) == ("ampere", None):
+def _carried_over(last: Forecast, accelerator: str, facts: ModelFacts, kv_cache_dtype: str) -> Calibration:
+    """What the live fleet has shown of today's formats, taken to hold for others: measured times against those of a
+    data sheet would be a gain, or a loss, of the model's error.
+    """
+    tensor = last.candidate.tensor_parallel
+    return Calibration(
+        {
+            Measured(accelerator, facts.name, facts.quantization, kv_cache_dtype, tensor, c.stage): Ratio(
+                c.ratio, c.band, c.requests, c.tensor_parallel
+            )
+            for c in last.calibrated
+        }
+    )
+
+
+def _gain(code: str, what: str, last: Forecast, other: Forecast) -> list[Reason]:
+    """Compared at their capacity, or, where today's formats keep the promises at no rate, whether the others do."""
+    now, then = last.goodput.rate, other.goodput.rate
+    if then < now * LEAST_GAIN or not then:
         return []
-    text = f"KV memory binds: an FP8 KV cache would hold twice the tokens; {NEEDS_PROOF}"
-    return [Reason("Fp8KVProposal", text)]
-
-
-def _gain(code: str, what: str, now: Goodput, then: Goodput) -> list[Reason]:
-    if now.rate <= 0 or then.rate < now.rate * 1.1:
-        return []
-    text = f"{what} would carry {figures(then.rate):.3g} requests/s a replica instead of {figures(now.rate):.3g}"
-    return [Reason(code, f"{text}; {NEEDS_PROOF}")]
+    held = f"KV for {other.load.engine.kv_tokens} tokens instead of {last.load.engine.kv_tokens}"
+    rates = f"{figures(then):.3g} requests/s a replica instead of {figures(now):.3g}"
+    if not now:
+        rates = f"{figures(then):.3g} requests/s a replica within the SLOs, of which one is missed even when idle now"
+    # Kernels of other formats may be unmeasured on this device where today's are measured.
+    sure = f" (step times then +-{other.interval * 100:.0f} %)" if other.interval > last.interval else ""
+    return [Reason(code, f"{what} would hold {held} and carry {rates}{sure}; {NEEDS_PROOF}")]

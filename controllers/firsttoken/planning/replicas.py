@@ -14,6 +14,7 @@ from firsttoken.planning.types import Infeasible, Plan, Reason, RolePlan
 
 MOST_MARGIN = 0.25
 ROUTER_MISSING = "RouterMissing"
+NO_RATE = "name spec.workload.requestsPerSecond to have replicas follow the rate"
 
 
 def with_replicas(plan: Plan, spec: InferenceServiceSpec, interval: float | None = None) -> Plan | Infeasible:
@@ -68,7 +69,8 @@ def _counts(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, interval: f
     wanted = scaling.replicas if scaling.mode == "Planned" else None
     _check_budget(roles, spec, wanted)
     if wanted is not None:
-        return (wanted,) * len(roles), Reason("Replicas", f"{wanted} for each role, as spec.scaling.replicas says")
+        text = f"{wanted} for each role, as spec.scaling.replicas says{_short(roles, spec, wanted)}"
+        return (wanted,) * len(roles), Reason("Replicas", text)
     if scaling.mode == "External" and scaling.replicas is not None:
         return _external(roles, spec, per_set)
     if _sizable(roles, spec):
@@ -76,7 +78,7 @@ def _counts(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, interval: f
     if limit is None:
         return _without_budget(roles, spec)
     counts = _most(roles, spec, limit)
-    return counts, Reason("Replicas", _explain(roles, spec, counts, limit))
+    return counts, Reason("Replicas", _explain(roles, counts, limit))
 
 
 def replicas_for(rate: float, capacity: float, interval: float) -> int:
@@ -87,6 +89,17 @@ def replicas_for(rate: float, capacity: float, interval: float) -> int:
 def margin(interval: float) -> float:
     """How much more than the rate is provided for, relative: what a prediction may be off, a quarter at most."""
     return min(MOST_MARGIN, interval)
+
+
+def _room(interval: float) -> str:
+    """The margin in words, and where it is less than what predictions may be off."""
+    text = f"{margin(interval) * 100:.0f} % more, since predictions may be off"
+    return text if interval <= MOST_MARGIN else f"{text} (here by {interval * 100:.0f} %: measure before relying on it)"
+
+
+def _beyond(roles: tuple[RolePlan, ...]) -> str:
+    missing = [r.role for r in roles if not r.keeps_slos]
+    return f"; no rate keeps the SLOs ({' and '.join(missing)}), so it is all that a replica serves" if missing else ""
 
 
 def _sizable(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> bool:
@@ -103,7 +116,7 @@ def _by_rate(
     wanted = [max(n, scaling.min_replicas or 0) for n in needed]
     wanted = [min(n, scaling.max_replicas) if scaling.max_replicas is not None else n for n in wanted]
     each = ", ".join(f"{n} x {r.capacity:.3g} requests/s for {r.role}" for n, r in zip(wanted, roles, strict=True))
-    said = f"{each}: {rate:.3g} requests/s and {margin(interval) * 100:.0f} % more, since predictions may be off"
+    said = f"{each}: {rate:.3g} requests/s and {_room(interval)}{_beyond(roles)}"
     gpus = sum(n * r.gpus_per_replica for n, r in zip(wanted, roles, strict=True))
     if limit is None or gpus <= limit:
         return tuple(wanted), Reason("Replicas", said)
@@ -112,6 +125,14 @@ def _by_rate(
     have = ", ".join(f"{n} for {r.role}" for n, r in zip(counts, roles, strict=True))
     text = f"{have}: {rate:.3g} requests/s would take {gpus} GPUs, maxCount {limit} carries about {carried:.3g}"
     return counts, Reason("Replicas", f"{text}: raise spec.accelerator.maxCount, or expect a queue")
+
+
+def _short(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, count: int) -> str:
+    """What to say where the rate is more than `count` replicas carry."""
+    rate, carried = spec.workload.requests_per_second, count * min(r.capacity or math.inf for r in roles)
+    if not count or rate is None or rate <= carried:
+        return ""
+    return f", which carry about {carried:.3g} of the {rate:.3g} requests/s: expect a queue, or raise it"
 
 
 def _most(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, limit: int) -> tuple[int, ...]:
@@ -169,7 +190,7 @@ def _external(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, per_set: 
 
 def _without_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> tuple[tuple[int, ...], Reason]:
     count = spec.scaling.min_replicas if spec.scaling.min_replicas is not None else 1
-    text = f"{count} for each role: no spec.accelerator.maxCount is set, so no more than asked for; {_unsized(spec)}"
+    text = f"{count} for each role: no spec.accelerator.maxCount is set, so no more than asked for; {NO_RATE}"
     return (count,) * len(roles), Reason("Replicas", text)
 
 
@@ -188,20 +209,13 @@ def _share(roles: tuple[RolePlan, ...], limit: int, least: int, most: int | None
     return tuple(counts)
 
 
-def _unsized(spec: InferenceServiceSpec) -> str:
-    """Why the rate decides nothing."""
-    if spec.workload.requests_per_second is None:
-        return "name spec.workload.requestsPerSecond to have replicas follow the rate"
-    return "no rate is predicted to keep the SLOs, so the rate named sizes nothing: name SLOs that can be kept"
-
-
 def _how_split(roles: tuple[RolePlan, ...]) -> str:
     if not all(r.capacity for r in roles):
         return "GPUs split evenly"
     return "split as carries most: " + ", ".join(f"a {r.role} replica {r.capacity:.3g} requests/s" for r in roles)
 
 
-def _explain(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, counts: tuple[int, ...], limit: int) -> str:
+def _explain(roles: tuple[RolePlan, ...], counts: tuple[int, ...], limit: int) -> str:
     each = ", ".join(f"{n} x {r.gpus_per_replica} GPU(s) for {r.role}" for r, n in zip(roles, counts, strict=True))
     how = "the budget filled" if len(roles) == 1 else _how_split(roles)
-    return f"{each} within maxCount {limit} ({how}); {_unsized(spec)}"
+    return f"{each} within maxCount {limit} ({how}); {NO_RATE}"

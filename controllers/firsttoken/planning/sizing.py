@@ -1,7 +1,7 @@
 """How large a role's replica is: what fits, then the fewest GPUs, or what is predicted to serve best."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from firsttoken.api.engine import EnginePins
@@ -17,6 +17,7 @@ from firsttoken.planning.parallelism import Candidate, candidates, choose
 from firsttoken.planning.replicas import least_replicas
 from firsttoken.planning.roles import Role
 from firsttoken.planning.settings import Budgets, choose_budgets, running_requests
+from firsttoken.planning.token_budgets import allowed_budgets, best_budget
 from firsttoken.planning.types import MemoryBudget, ModelFacts
 
 
@@ -54,36 +55,63 @@ class Forecasting:
 
     spec: InferenceServiceSpec
     question: Question
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # of roles whose replica is there already
 
-    @property
-    def limits(self) -> Limits:
-        """What the replicas of a role are counted against."""
-        scaling = self.spec.scaling
-        fixed = scaling.replicas if scaling.mode == "Planned" else None
-        return Limits(self.question.rate, self.spec.accelerator.max_count, fixed, scaling.max_replicas)
+    def limits(self, taken: int = 0) -> Limits:
+        """What the replicas of a role are counted against. `taken`: GPUs of the other role."""
+        scaling, gpus = self.spec.scaling, self.spec.accelerator.max_count
+        return Limits(
+            rate=self.question.rate,
+            gpus=None if gpus is None else max(1, gpus - taken),
+            fixed=scaling.replicas if scaling.mode == "Planned" else None,
+            least=max(1, scaling.min_replicas or 0),
+            most=scaling.max_replicas,
+        )
 
     def __call__(
         self, roles: tuple[Role, ...], budgets: Sequence[Budgets], options: Sequence[list[Candidate]], limit: int | None
     ) -> tuple[Sized, ...] | None:
+        options = [self._standing(r.name, o) for r, o in zip(roles, options, strict=True)]
         if fewest(roles, budgets, options, limit) is None:
             return None
-        found: dict[str, Sized] = {}
-        for index in reversed(range(len(roles))):
-            rest = sum(min(c.gpus for c in options[i]) for i in range(index))
-            taken = sum(s.candidate.gpus for s in found.values())
-            room = [c for c in options[index] if limit is None or c.gpus + rest + taken <= limit]
-            found[roles[index].name] = self._size(roles[index], budgets[index], room, found.get("decode"))
-        return tuple(found[role.name] for role in roles)
+        if len(roles) == 1:
+            room = [c for c in options[0] if limit is None or c.gpus <= limit]
+            return (self._size(roles[0], budgets[0], room, self.limits()),)
+        return self._split(roles, budgets, options, limit)
 
-    def _size(self, role: Role, budgets: Budgets, room: list[Candidate], decode: Sized | None) -> Sized:
-        handover = handover_to(decode.forecast) if decode is not None and decode.forecast is not None else None
-        limits = self.limits
-        if decode is not None and limits.gpus is not None:
-            limits = replace(limits, gpus=max(1, limits.gpus - decode.candidate.gpus))
-        chosen, looked = choose_shape(
-            room, lambda c: self.ask(role, budgets, c, handover=handover), limits, self.question
-        )
+    def _standing(self, role: str, options: list[Candidate]) -> list[Candidate]:
+        shape = self.shapes.get(role)
+        return [c for c in options if shape is None or (c.tensor_parallel, c.pipeline_parallel) == shape]
+
+    def _split(
+        self, roles: tuple[Role, ...], budgets: Sequence[Budgets], options: Sequence[list[Candidate]], limit: int | None
+    ) -> tuple[Sized, ...]:
+        """Decode first, with what the smallest prefill replicas leave; prefill with what decode leaves."""
+        least = min(c.gpus for c in options[0])
+        room = [c for c in options[1] if limit is None or c.gpus + least <= limit]
+        decode = self._size(roles[1], budgets[1], room, _for_each(self.limits(taken=least)))
+        assert decode.forecast is not None  # noqa: S101 - as sized here
+        room = [c for c in options[0] if limit is None or c.gpus + decode.candidate.gpus <= limit]
+        taken = self.limits(taken=least).count(decode.forecast) * decode.candidate.gpus if self.question.rate else least
+        limits = _for_each(self.limits(taken=taken))
+        return self._size(roles[0], budgets[0], room, limits, handover_to(decode.forecast)), decode
+
+    def _size(
+        self, role: Role, budgets: Budgets, room: list[Candidate], limits: Limits, handover: Handover | None = None
+    ) -> Sized:
+        allowed = allowed_budgets(self.spec, role.name, budgets)
+
+        def ask(candidate: Candidate) -> Forecast:
+            found = self.ask(role, budgets, candidate, handover=handover)
+            return best_budget(found, allowed, self.running(role, budgets, candidate))
+
+        chosen, looked = choose_shape(room, ask, limits, self.question)
         return Sized(budgets, chosen.candidate, chosen, looked)
+
+    def running(self, role: Role, budgets: Budgets, candidate: Candidate) -> int:
+        """max-num-seqs of a shape."""
+        pins, fits = self.spec.engine.pins or EnginePins(), candidate.memory.max_concurrent_requests
+        return running_requests(pins, budgets.max_num_seqs, fits, role.request_tokens, role.request)[0]
 
     def ask(
         self,
@@ -97,20 +125,24 @@ class Forecasting:
         """The forecast of one shape, by default with the limits it would be started with."""
         pins = self.spec.engine.pins or EnginePins()
         if limits is None:
-            seqs, _ = running_requests(
-                pins, budgets.max_num_seqs, candidate.memory.max_concurrent_requests, role.request_tokens, role.request
-            )
+            seqs = self.running(role, budgets, candidate)
             limits = EngineLimits(budgets.start, min(seqs, budgets.start), max(1, candidate.memory.kv_cache_tokens))
-        kv = pins.kv_cache_dtype or "auto"
         return forecast(
             self.question,
             role.name,
             (role.accelerator, role.profile),
             candidate,
             limits,
-            kv_cache_dtype=kv,
+            kv_cache_dtype=pins.kv_cache_dtype or "auto",
             handover=handover,
         )
+
+
+def _for_each(limits: Limits) -> Limits:
+    """Of one role of two. Without a rate the GPUs are shared out afterwards, in the proportion that carries most, so
+    what counts is what a GPU carries.
+    """
+    return limits if limits.rate is not None else replace(limits, gpus=None, fixed=None)
 
 
 def size(

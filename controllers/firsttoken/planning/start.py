@@ -1,21 +1,19 @@
 """Where live tuning begins: the token budget and the decode cap that keep the promises at the expected rate."""
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forecast, Question, describe, milliseconds
-from firsttoken.planning.load.curves import GRID, EngineLimits
-from firsttoken.planning.load.goodput import TPOT, TTFT, Target, value
-from firsttoken.planning.memory import BLOCK_TOKENS
-from firsttoken.planning.replicas import replicas_for
+from firsttoken.planning.load.curves import EngineLimits
+from firsttoken.planning.load.goodput import TPOT, TTFT, value
+from firsttoken.planning.replicas import margin
 from firsttoken.planning.roles import Role
 from firsttoken.planning.sizing import Forecasting, Sized
+from firsttoken.planning.token_budgets import SAME_RATE, allowed_budgets, given_budget, with_budget
 from firsttoken.planning.types import Reason
 
-# Token budgets that are compared (M4.2 names 128 and up; below 256 a GPU does little but launch kernels).
-BUDGETS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 SAME_TTFT = 1.03  # a larger budget is not given up for less than this
 
 
@@ -26,6 +24,7 @@ class Trial:
     forecast: Forecast
     ttft: float
     tpot: float | None  # None for a prefill engine
+    carries: bool  # whether the promises, all of them, are kept at the rate that has to be carried
 
     @property
     def budget(self) -> int:
@@ -34,7 +33,7 @@ class Trial:
 
     def __str__(self) -> str:
         second = "" if self.tpot is None else f" and TPOT {milliseconds(self.tpot)}"
-        return f"TTFT {milliseconds(self.ttft)}{second}"
+        return f"TTFT {milliseconds(self.ttft)}{second}" + ("" if self.carries else ", and break a promise under load")
 
 
 def start_of(
@@ -47,65 +46,55 @@ def start_of(
 def _role_start(spec: InferenceServiceSpec, forecasting: Forecasting, role: Role, sized: Sized) -> Sized:
     if sized.forecast is None:
         return sized
-    pins, initial = spec.engine.pins or EnginePins(), spec.engine.initial
-    given = pins.token_budget or (initial and initial.token_budget) or pins.chunked_prefill is False
-    if not given:
-        sized = _with_budget(spec, forecasting, role, sized, sized.forecast)
-    assert sized.forecast is not None  # noqa: S101 - it only changed
-    cap, why = _decode_limit(sized.forecast, forecasting.question)
-    if why is None or (initial and initial.decode_cap):
+    allowed = allowed_budgets(spec, role.name, sized.budgets)
+    if not given_budget(spec) and role.name != "decode":
+        most = forecasting.running(role, sized.budgets, sized.candidate)
+        sized = _with_budget(forecasting, sized, sized.forecast, [(b, most) for b in allowed])
+    return _with_cap(spec, forecasting, sized)
+
+
+def _with_budget(forecasting: Forecasting, sized: Sized, found: Forecast, allowed: Sequence[tuple[int, int]]) -> Sized:
+    """`found` has the budget that carries most. Of those that carry what is asked for as well, the one with the
+    earliest first token, so that neither the replicas nor the promises depend on the choice.
+    """
+    normal, carried = _rates(forecasting, found)
+    if normal <= 0:
         return sized
-    budgets = replace(sized.budgets, reasons=(*sized.budgets.reasons, why))
-    return replace(sized, budgets=budgets, decode_cap=cap)
-
-
-def _with_budget(
-    spec: InferenceServiceSpec, forecasting: Forecasting, role: Role, sized: Sized, found: Forecast
-) -> Sized:
-    def ask(limits: EngineLimits) -> Forecast:
-        return forecasting.ask(role, sized.budgets, sized.candidate, limits=limits, handover=found.load.handover)
-
-    bounds = spec.tuning.token_budget if spec.tuning.mode != "Off" else None
-    least = bounds.min if bounds else BLOCK_TOKENS
-    rate = _rate(forecasting, found)
-    if found.role == "decode" or rate <= 0:
-        return sized
-    allowed = sorted({*(b for b in BUDGETS if least <= b <= sized.budgets.ceiling), found.load.engine.token_budget})
-    trials = [_try(found, ask, budget, forecasting.question, rate) for budget in allowed]
-    taken = earliest(trials, forecasting.question.target(TPOT))
-    chosen, why = taken.forecast, _budget_reason(taken, trials)
+    question = forecasting.question
+    trials = [_try(with_budget(found, budget, most), question, normal, carried) for budget, most in allowed]
+    taken = earliest(trials)
+    why = _budget_reason(taken, trials)
     kept = tuple(reason for reason in sized.budgets.reasons if reason.code != why.code)
     said = Reason(why.code, f"{why.message}; {sized.budgets.ceiling} at most")
-    budgets = replace(sized.budgets, start=chosen.load.engine.token_budget, reasons=(*kept, said))
-    return replace(sized, budgets=budgets, forecast=chosen)
+    budgets = replace(sized.budgets, start=taken.budget, reasons=(*kept, said))
+    return replace(sized, budgets=budgets, forecast=taken.forecast)
 
 
-def _rate(forecasting: Forecasting, found: Forecast) -> float:
-    """Of one replica when as many run as the rate needs, and the GPUs allow; without a rate the assumed load."""
-    limits = forecasting.limits
-    if limits.rate is None or found.goodput.rate <= 0:
-        return found.goodput.rate * ASSUMED_LOAD
-    count = limits.fixed or replicas_for(limits.rate, found.goodput.rate, found.interval)
-    if limits.gpus is not None:
-        count = min(count, max(1, limits.gpus // found.gpus))
-    return min(limits.rate / max(1, count), found.goodput.rate)
+def _rates(forecasting: Forecasting, found: Forecast) -> tuple[float, float]:
+    """Requests a second of one replica: as expected, and as it has to be able to carry.
+
+    With a rate its share of that, and the margin on top; else the assumed part of what it carries, and about all.
+    """
+    limits, most = forecasting.limits(), found.capacity * SAME_RATE
+    if limits.rate is None:
+        return found.capacity * ASSUMED_LOAD, most
+    each = limits.rate / limits.count(found)
+    return min(each, found.capacity), min(each * (1 + margin(found.interval)), most)
 
 
-def _try(
-    found: Forecast, ask: Callable[[EngineLimits], Forecast], budget: int, question: Question, rate: float
-) -> Trial:
-    engine = found.load.engine
-    limits = EngineLimits(budget, min(engine.max_running, budget), engine.kv_tokens)
-    forecast = found if limits == engine else ask(limits)
-    replica = forecast.load.at(rate)
+def _try(forecast: Forecast, question: Question, normal: float, carried: float) -> Trial:
+    replica = forecast.load.at(normal)
     ttft, tpot = question.target(TTFT) or TTFT_P95, question.target(TPOT) or TPOT_P95
-    return Trial(forecast, value(replica, ttft), value(replica, tpot) if found.role == "serve" else None)
+    tokens = value(replica, tpot) if forecast.role == "serve" else None
+    return Trial(forecast, value(replica, ttft), tokens, forecast.keeps(carried))
 
 
-def earliest(trials: Sequence[Trial], tpot: Target | None) -> Trial:
-    """The earliest first token that leaves TPOT within its promise; the largest budget of those that are alike."""
-    kept = [t for t in trials if tpot is None or t.tpot is None or t.tpot <= tpot.seconds]
-    kept = kept or [min(trials, key=lambda t: t.tpot or 0.0)]
+def earliest(trials: Sequence[Trial]) -> Trial:
+    """The earliest first token of those that carry the rate; the largest budget of those that are alike.
+
+    Where none does, the fastest of tokens: the longest steps are what broke the promise, or nothing keeps it.
+    """
+    kept = [t for t in trials if t.carries] or [min(trials, key=lambda t: t.tpot or 0.0)]
     best = min(t.ttft for t in kept)
     return max((t for t in kept if t.ttft <= best * SAME_TTFT), key=lambda t: t.budget)
 
@@ -118,6 +107,21 @@ def _budget_reason(taken: Trial, trials: Sequence[Trial]) -> Reason:
     return Reason("TokenBudget", text)
 
 
+def _with_cap(spec: InferenceServiceSpec, forecasting: Forecasting, sized: Sized) -> Sized:
+    """With the decode cap that the spec says, or that the TPOT promise asks for; what is carried follows it."""
+    found, initial = sized.forecast, spec.engine.initial
+    assert found is not None  # noqa: S101 - as the caller saw
+    engine, given = found.load.engine, initial.decode_cap if initial else None
+    if found.role == "prefill":
+        return sized
+    cap, why = (min(given, engine.max_running), None) if given else _decode_limit(found, forecasting.question)
+    capped = found.with_limits(EngineLimits(engine.token_budget, cap, engine.kv_tokens))
+    if why is None:
+        return replace(sized, forecast=capped)
+    budgets = replace(sized.budgets, reasons=(*sized.budgets.reasons, why))
+    return replace(sized, budgets=budgets, decode_cap=cap, forecast=capped)
+
+
 def _decode_limit(chosen: Forecast, question: Question) -> tuple[int, Reason | None]:
     """Running requests admitted at first: no more than keep a decode step within the TPOT promise.
 
@@ -125,14 +129,14 @@ def _decode_limit(chosen: Forecast, question: Question) -> tuple[int, Reason | N
     time would cost throughput and keep it no better.
     """
     most, tpot = chosen.load.engine.max_running, question.target(TPOT)
-    if tpot is None or not question.promised or chosen.role == "prefill":
+    if tpot is None or not question.promised:
         return most, None
-    fitting = [n for n in (*GRID, most) if 1 <= n <= most and chosen.load.curves.decode(n) <= tpot.seconds]
-    cap = max(fitting, default=most)
-    if cap >= most:
+    decode = chosen.load.curves.decode
+    cap = bisect_right(range(1, most + 1), tpot.seconds, key=decode)
+    if not 0 < cap < most:
         return most, None
-    step = milliseconds(chosen.load.curves.decode(cap))
     text = (
-        f"{cap} running requests at first: a step of that many decodes takes {step}, and {describe(tpot)} is promised"
+        f"{cap} running requests at first: a step of that many decodes takes {milliseconds(decode(cap))}, and "
+        f"{describe(tpot)} is promised"
     )
     return cap, Reason("DecodeCap", text)

@@ -2,7 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
+
+
+def _read_only(value: object, *names: str) -> None:
+    """Mappings of a frozen value can't be changed either: plans are remembered, and many share one."""
+    for name in names:
+        object.__setattr__(value, name, MappingProxyType(dict(getattr(value, name))))
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,10 @@ class ModelFacts:
     quantization: str = ""  # how the weights are stored if not in 16 bits (vLLM's name); "" is 16 bits
     quantized_here: bool = False  # spec.model.quantization asks for what the publisher's own weights are not
     float16: bool = True  # False: vLLM refuses FP16 for this architecture (activations overflow)
+    # What activations are quantised to before they meet weights of `quantization`: fp8, int8, fp4, or "" for not.
+    activations: str = "fp8"
     other_parameters: int = 0  # image encoder, learned positions: part of `parameters`, beside embeddings and layers
+    expert_parameters: int = 0  # of the routed experts, part of `parameters`
 
     @property
     def embedding_parameters(self) -> int:
@@ -64,6 +74,17 @@ class Percentiles:
 
 
 @dataclass(frozen=True)
+class CalibratedStage:
+    """A stage whose predicted times follow the live fleet: they are the model's times `ratio`."""
+
+    stage: str  # prefill | decode
+    ratio: float  # measured over predicted seconds
+    band: float  # half width of the ratio's 90 % band, relative; wider where another tensor parallelism was measured
+    requests: int  # that were measured
+    tensor_parallel: int  # of the replicas that were measured
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What users of the planned replicas should see at `requests_per_second`, and how sure that is.
 
@@ -80,7 +101,11 @@ class Prediction:
     utilization: float  # of what binds
     binds: str  # Compute | RunningRequests | KVMemory
     relative_interval: float
-    calibrated: tuple[str, ...] = ()  # which parts follow measurements of the live fleet
+    calibrated: tuple[CalibratedStage, ...] = ()  # the stages that follow measurements of the live fleet
+    promises: tuple[str, ...] = ()  # what was planned for, e.g. `TTFT P95 all 1.2 s`
+
+    def __post_init__(self) -> None:
+        _read_only(self, "by_prompt_tokens")
 
 
 @dataclass(frozen=True)
@@ -109,6 +134,10 @@ class RolePlan:
     environment: Mapping[str, str] = field(default_factory=dict)  # what vLLM reads from the environment only
     # Requests a second that one replica carries within the SLOs it was planned for; None: no prediction was made.
     capacity: float | None = None
+    keeps_slos: bool = True  # False: even an idle replica misses one, and `capacity` is all that it can serve
+
+    def __post_init__(self) -> None:
+        _read_only(self, "engine_args", "environment")
 
     @property
     def gpus_per_replica(self) -> int:
@@ -171,3 +200,6 @@ class Infeasible:
     constraint: str  # e.g. MaxCount, Memory, UnknownModel
     message: str
     nearest: Mapping[str, Any] = field(default_factory=dict)  # spec path -> value that would be feasible
+
+    def __post_init__(self) -> None:
+        _read_only(self, "nearest")

@@ -17,6 +17,7 @@ from firsttoken.manifests.revision import revision_objects
 from firsttoken.planning.calibration import Calibration, calibration_from
 from firsttoken.planning.models import wants_config
 from firsttoken.planning.output import plan_from_json, plan_to_json
+from firsttoken.planning.pinned import forecast_again, still_answers
 from firsttoken.planning.plan import make_plan, with_replicas
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.objects import Object
@@ -87,7 +88,7 @@ def target(service: InferenceService, library: Library, carrying: str | None) ->
     """The desired revision with its replicas, or why there can be none. `carrying` has the requests now."""
     inputs = revision_inputs(service.spec)
     pinned = _pin(service.status.revision, library.records, inputs, carrying)
-    kept = _resized(service, pinned, inputs) if pinned is not None else None
+    kept = _resized(service, pinned, library, inputs) if pinned is not None else None
     if isinstance(kept, Target):
         return kept
     try:
@@ -113,11 +114,24 @@ def _age(record: Object) -> tuple[str, str]:
     return record["metadata"].get("creationTimestamp", ""), record["metadata"]["name"]
 
 
-def _resized(service: InferenceService, record: Object, inputs: Mapping[str, Any]) -> Target | Infeasible:
-    plan = with_replicas(plan_from_json(record["spec"]["plan"]), service.spec)
+def _resized(
+    service: InferenceService, record: Object, library: Library, inputs: Mapping[str, Any]
+) -> Target | Infeasible:
+    """The recorded plan with today's replicas; forecast again if other promises or another rate are asked for now."""
+    plan: Plan | Infeasible = plan_from_json(record["spec"]["plan"])
+    if isinstance(plan, Plan) and plan.prediction is not None and not still_answers(plan, service.spec):
+        config = record["spec"]["plan"].get("modelConfig")
+        wire = canonical(service.spec.wire()), canonical(_wire(library.profiles)), canonical(config)
+        plan = _again(canonical(plan_to_json(plan)), *wire, calibration_from(library.records.values()))
+    if isinstance(plan, Plan):
+        plan = with_replicas(plan, service.spec)
     if isinstance(plan, Infeasible):
         return plan
     return Target(record["metadata"]["name"], dict(record), plan, inputs_hash_of(inputs), is_new=False)
+
+
+def _wire(profiles: Mapping[str, AcceleratorProfileSpec]) -> dict[str, Any]:
+    return {name: profile.wire() for name, profile in profiles.items()}
 
 
 def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]) -> Target | Infeasible:
@@ -125,8 +139,7 @@ def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]
     wanted = wants_config(service.spec.model)
     config = (kept_config(library.records.values(), service.spec.model) or library.config) if wanted else None
     calibration = calibration_from(library.records.values())
-    profiles = {name: profile.wire() for name, profile in library.profiles.items()}
-    plan = _plan(canonical(service.spec.wire()), canonical(profiles), calibration, canonical(config))
+    plan = _plan(canonical(service.spec.wire()), canonical(_wire(library.profiles)), calibration, canonical(config))
     if isinstance(plan, Infeasible):
         unknown = plan.constraint == "UnknownModel" and library.config_fault
         return replace(plan, message=f"{plan.message}; {library.config_fault}") if unknown else plan
@@ -137,7 +150,7 @@ def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]
         why = f"InferenceRevision {name} exists and is not the operator's ({library.unsound[name]}): delete it"
         return Infeasible("RevisionForged", why)
     if name in library.records:
-        return _resized(service, library.records[name], inputs)
+        return _resized(service, library.records[name], library, inputs)
     objects = list(revision_objects(service, name, plan, library.profiles, library.images))
     if objects_hash(objects, name) != digest:
         raise UnsupportedPlan(f"the name {name} occurs in the spec itself: rename the service")
@@ -160,11 +173,26 @@ def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]
     return Target(name, record, plan, inputs_hash_of(inputs), is_new=True)
 
 
-@lru_cache(maxsize=1024)
+# Only specs without a record are planned, and those of the passes that run at once are few: what is left behind by
+# services long settled is not worth the memory.
+@lru_cache(maxsize=64)
 def _plan(spec: str, profiles: str, calibration: Calibration, config: str) -> Plan | Infeasible:
-    """`make_plan`, remembered: one pass decides up to three times on the same things, and a plan takes tens of ms."""
-    found = {name: AcceleratorProfileSpec.model_validate(p) for name, p in json.loads(profiles).items()}
-    return make_plan(InferenceServiceSpec.model_validate_json(spec), found, calibration, json.loads(config))
+    """`make_plan`, remembered: one pass decides up to three times on the same things, and a plan takes tens of ms.
+
+    Callers share the result, so it is read-only (see `planning.types`).
+    """
+    return make_plan(InferenceServiceSpec.model_validate_json(spec), _read(profiles), calibration, json.loads(config))
+
+
+@lru_cache(maxsize=64)
+def _again(plan: str, spec: str, profiles: str, config: str, calibration: Calibration) -> Plan | Infeasible:
+    """`forecast_again`, remembered likewise."""
+    today = InferenceServiceSpec.model_validate_json(spec)
+    return forecast_again(plan_from_json(json.loads(plan)), today, _read(profiles), calibration, json.loads(config))
+
+
+def _read(profiles: str) -> dict[str, AcceleratorProfileSpec]:
+    return {name: AcceleratorProfileSpec.model_validate(p) for name, p in json.loads(profiles).items()}
 
 
 def _what_changed(parent: Object | None, inputs: Mapping[str, Any]) -> str:

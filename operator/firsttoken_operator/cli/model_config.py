@@ -1,7 +1,6 @@
 """config.json for models that neither the spec nor the catalogue know: from --model-config, or asked from the hub."""
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,10 +13,9 @@ from firsttoken.planning.models import wants_config
 from firsttoken.planning.types import Infeasible
 from firsttoken_operator.cli.errors import BadInput
 from firsttoken_operator.cli.files import why
+from firsttoken_operator.config_json import MAX_BYTES, QUANTIZATION, NotConfigError, json_object
 
 OPTION = "--model-config"
-MAX_BYTES = 4 * 2**20  # the largest published ones have 3 MB
-_QUANTIZATION = "hf_quant_config.json"
 
 Key = tuple[str, str | None]  # uri, revision
 Outcome = TypeVar("Outcome")
@@ -78,7 +76,7 @@ def _from_file(path: str) -> dict[str, Any]:
     config = _parsed(path)
     if not is_config(config):
         raise BadInput(f"{OPTION} {path}: has neither model_type nor architectures: this is no model's config.json")
-    beside = Path(path).with_name(_QUANTIZATION)  # where ModelOpt says how the weights are stored
+    beside = Path(path).with_name(QUANTIZATION)  # where ModelOpt says how the weights are stored
     if quantization_of(config) is None and beside.is_file():
         config["quantization_config"] = _parsed(str(beside))
     return essentials(config)
@@ -90,19 +88,10 @@ def _parsed(path: str) -> dict[str, Any]:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise BadInput(f"{OPTION} {path}: {why(error)}") from error
-    if len(data) > MAX_BYTES:
-        raise BadInput(f"{OPTION} {path}: larger than {MAX_BYTES // 2**20} MiB: this is no model's config.json")
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{OPTION} {path}: no JSON: {_first_line(error)}") from error
-    if not isinstance(value, dict):
-        raise BadInput(f"{OPTION} {path}: no JSON object: this is no model's config.json")
-    return value
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+        return json_object(data)
+    except NotConfigError as error:
+        raise BadInput(f"{OPTION} {path}: {error}: this is no model's config.json") from error
 
 
 def _from_hub(model: ModelSpec) -> Mapping[str, Any] | str:

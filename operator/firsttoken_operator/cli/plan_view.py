@@ -5,6 +5,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from firsttoken.planning.forecast import milliseconds
+from firsttoken.planning.nearest import in_words
 from firsttoken.planning.types import Infeasible, MemoryBudget, Plan, Prediction, RolePlan
 from firsttoken_operator.cli.console import bullets, columns, heading, pairs, printable
 
@@ -42,7 +43,7 @@ def infeasible(name: str, outcome: Infeasible) -> RenderableType:
     parts: list[RenderableType] = [title, Padding(Text(printable(message)), (0, 0, 0, 2))]
     if outcome.nearest:
         parts.append(heading("Nearest feasible: any one of" if len(outcome.nearest) > 1 else "Nearest feasible"))
-        parts.append(bullets([f"{path}: {value}" for path, value in outcome.nearest.items()]))
+        parts.append(bullets([f"{path}: {in_words(value)}" for path, value in outcome.nearest.items()]))
     return Group(*parts)
 
 
@@ -100,7 +101,8 @@ def _predicted(prediction: Prediction | None) -> list[RenderableType]:
     tpot = prediction.tpot
     sure = f"step times ±{prediction.relative_interval * 100:.0f} %"
     if prediction.calibrated:
-        sure += f"; calibrated on the live fleet: {', '.join(prediction.calibrated)}"
+        stages = ", ".join(f"{c.stage} x{c.ratio:.3g} (±{c.band * 100:.0f} %)" for c in prediction.calibrated)
+        sure += f"; calibrated on the live fleet: {stages}"
     facts: list[tuple[str, RenderableType]] = [
         ("TPOT", Text(f"P50 {milliseconds(tpot.p50)}, P95 {milliseconds(tpot.p95)}, P99 {milliseconds(tpot.p99)}")),
         ("Utilisation", Text(f"{prediction.utilization * 100:.0f} % of what binds first: {prediction.binds}")),

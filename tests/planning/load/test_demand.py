@@ -12,6 +12,12 @@ def test_a_shared_prefix_is_cached_in_whole_blocks() -> None:
     work = resolve(WorkloadSpec.model_validate({"profile": "Chat", "sharedPrefixTokens": 250}))
     assert request_shape(work, 8192).cached_tokens == 240
     assert request_shape(work, 8192, prefix_caching=False).cached_tokens == 0
+    larger = request_shape(work, 8192, block=128)
+    assert (larger.cached_tokens, larger.prompt_class(1.0, 128).cached, larger.prompt_class(1.0, 129).cached) == (
+        128,
+        0,
+        128,
+    )
 
 
 def test_without_a_shared_prefix_nothing_is_cached() -> None:

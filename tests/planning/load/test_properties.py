@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.lengths import LengthDistribution
-from firsttoken.planning.load.replica import ReplicaState
+from firsttoken.planning.load.replica import LoadModel, ReplicaState
 from firsttoken.planning.types import Percentiles
 from planning.load.cases import ENGINES, SHAPES, Engine, capacity, numbers, shape
 
@@ -57,10 +57,31 @@ ANY_SHAPE = st.builds(
 def test_all_is_finite_and_ordered(engine: Engine, work: RequestShape, x: float, role: str) -> None:
     state = engine.load(work, role).state(capacity(engine, SHAPES[0]) * x)
     assert all(0 <= n < math.inf for n in numbers(state))
-    assert state.binds in {"Compute", "RunningRequests", "KVMemory"}
     for found in (state.ttft, state.tpot, state.queue, *(b.ttft for b in state.by_bucket.values())):
         assert found.p50 <= found.p95 <= found.p99
-    assert state.saturated == (state.utilization >= 1)
+
+
+@settings(deadline=None, max_examples=40)
+@given(CHOSEN, ANY_SHAPE, st.floats(0.1, 3), st.sampled_from([(1, 1.0), (8, 1.0), (64, 0.05), (64, 1.0)]))
+def test_what_binds_is_what_more_of_would_help(
+    engine: Engine, work: RequestShape, x: float, less: tuple[int, float]
+) -> None:
+    """Twice the places or twice the KV lower the utilisation just where that is said to be the scarcest."""
+    places, part = less
+    limits = replace(engine.limits, max_running=places, kv_tokens=round(engine.limits.kv_tokens * part))
+    rate = capacity(engine, SHAPES[0]) * x
+
+    def state(**more: int) -> ReplicaState:
+        return LoadModel(engine.model, work, replace(limits, **more)).state(rate)
+
+    now = state()
+    wider, roomier = state(max_running=2 * limits.max_running), state(kv_tokens=2 * limits.kv_tokens)
+    assert (wider.utilization < now.utilization / SEARCH) <= (now.binds == "RunningRequests")
+    assert (roomier.utilization < now.utilization / SEARCH) <= (now.binds == "KVMemory")
+    if now.binds == "RunningRequests":
+        assert wider.utilization < now.utilization
+    if now.binds == "KVMemory":
+        assert roomier.utilization < now.utilization
 
 
 @settings(deadline=None, max_examples=40)

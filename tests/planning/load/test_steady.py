@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from firsttoken.planning.load.curves import EngineLimits
-from firsttoken.planning.load.demand import Demand, RequestShape
-from firsttoken.planning.load.replica import DEFAULT_BOUNDS, LoadModel, replica_state
+from firsttoken.planning.load.demand import RequestShape
+from firsttoken.planning.load.replica import DEFAULT_BOUNDS, LoadModel
 from firsttoken.planning.load.responses import Handover
 from firsttoken.planning.workload import bucket_names
 from planning.load.cases import ANSWERS, CHAT, CODE, ENGINES, LARGE, SHAPES, SMALL, Engine, capacity, shape
@@ -15,7 +15,7 @@ FIXED = shape((1000, 1000), (200, 200))
 
 
 def test_an_empty_engine_takes_a_prefill_and_decode_steps() -> None:
-    state, model = replica_state(SMALL.model, Demand(1e-4, FIXED), SMALL.limits), SMALL.model
+    state, model = SMALL.load(FIXED).state(1e-4), SMALL.model
     prefill = model.prefill_seconds(1000, 0, 2048)
     assert state.ttft.p95 == pytest.approx(prefill + model.api_seconds(1000), rel=0.01)
     assert state.tpot.p99 == pytest.approx(model.decode_seconds(1, 1100), rel=0.01)
@@ -96,9 +96,9 @@ def test_roles_share_the_work(work: RequestShape) -> None:
 
 
 def test_a_handover_adds_the_transfer_and_a_decode_step() -> None:
-    demand, limits = Demand(1e-4, FIXED), EngineLimits(8192, 256, 400_000)
-    here = replica_state(LARGE.model, demand, limits, "prefill").ttft.p95
-    handover = Handover(decode_step=0.02, link=25e9)
-    there = replica_state(LARGE.model, demand, limits, "prefill", handover=handover).ttft.p95
+    limits, handover = EngineLimits(8192, 256, 400_000), Handover(decode_step=0.02, link=25e9)
+    here, there = (
+        LoadModel(LARGE.model, FIXED, limits, "prefill", way).state(1e-4).ttft.p95 for way in (None, handover)
+    )
     moved = LARGE.model.transfer_seconds(1000, 25e9) - LARGE.model.transfer_seconds(1000)
     assert there - here == pytest.approx(0.02 + moved, abs=2e-4)

@@ -35,10 +35,11 @@ class RequestShape:
     prompts: LengthDistribution
     outputs: LengthDistribution
     cached_tokens: int = 0  # shared prefix in the KV cache, whole blocks
+    block: int = BLOCK_TOKENS  # tokens of a KV block of the engine
 
     def prompt_class(self, share: float, tokens: int, width: float = 0.0) -> PromptClass:
         """Prompts of this length. vLLM takes whole blocks from the cache and always computes the last token."""
-        whole = max(0, tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
+        whole = max(0, tokens - 1) // self.block * self.block
         cached = min(self.cached_tokens, whole)
         return PromptClass(share, tokens, cached, min(width, 2.0 * (tokens - cached - 1)))
 
@@ -86,23 +87,19 @@ class RequestShape:
         return max(self.context, self.prompts.quantile((running + 0.5) / (running + 1)) + self.outputs.mean / 2)
 
 
-@dataclass(frozen=True)
-class Demand:
-    """Requests of one shape arriving at one replica, Poisson."""
-
-    requests_per_second: float
-    shape: RequestShape
-
-
-def request_shape(work: ResolvedWorkload, max_model_length: int, *, prefix_caching: bool | None = None) -> RequestShape:
+def request_shape(
+    work: ResolvedWorkload, max_model_length: int, *, prefix_caching: bool | None = None, block: int = BLOCK_TOKENS
+) -> RequestShape:
     """Lengths of `work` cut at the maximum model length (prompt and at least one token of output).
 
-    `prefix_caching`: what a pin says, else what the workload does. With it, the shared prefix counts as cached.
+    `prefix_caching`: what a pin says, else what the workload does. With it, the shared prefix counts as cached, in
+    whole blocks of `block` tokens (`memory.block_tokens`).
     """
     caching = work.prefix_caching if prefix_caching is None else prefix_caching
     longest = max(1, max_model_length - 1)
     return RequestShape(
         prompts=LengthDistribution(work.prompt.p50, work.prompt.p95, longest),
         outputs=LengthDistribution(work.output.p50, work.output.p95, longest),
-        cached_tokens=work.shared_prefix // BLOCK_TOKENS * BLOCK_TOKENS if caching else 0,
+        cached_tokens=work.shared_prefix // block * block if caching else 0,
+        block=block,
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firsttoken.planning.load.curves import EngineLimits, StepCurves
-from firsttoken.planning.load.demand import Demand, PromptClass, RequestShape
+from firsttoken.planning.load.demand import PromptClass, RequestShape
 from firsttoken.planning.load.responses import Handover, Replica
 from firsttoken.planning.load.steady import SERVE
 from firsttoken.planning.timing.step import StepModel
@@ -54,7 +54,11 @@ class LoadModel:
         role: str = SERVE,
         handover: Handover | None = None,
     ) -> None:
-        """`role`: serve, prefill or decode. `handover`: how a prefill engine's KV reaches decode."""
+        """`role`: serve, prefill or decode. `handover`: how a prefill engine's KV reaches decode.
+
+        TTFT of a prefill engine includes the way to decode, as `handover` says; that of a decode engine is its own
+        part: a place, and the first step.
+        """
         self.engine, self.role, self.handover = engine, role, handover
         self.curves = StepCurves(model, shape, engine.token_budget)
 
@@ -65,21 +69,6 @@ class LoadModel:
     def state(self, rate: float, bounds: Sequence[int] = DEFAULT_BOUNDS) -> ReplicaState:
         """Its percentiles at `rate` requests a second; `bounds` are the rising upper bounds of the buckets, tokens."""
         return _state(self.at(rate), bounds)
-
-
-def replica_state(
-    model: StepModel,
-    demand: Demand,
-    engine: EngineLimits,
-    role: str = SERVE,
-    *,
-    bounds: Sequence[int] = DEFAULT_BOUNDS,
-    handover: Handover | None = None,
-) -> ReplicaState:
-    """One replica under `demand`. TTFT of a prefill engine includes the way to decode, as `handover` says; that of a
-    decode engine is its own part: a place, and the first step.
-    """
-    return LoadModel(model, demand.shape, engine, role, handover).state(demand.requests_per_second, bounds)
 
 
 def _state(replica: Replica, bounds: Sequence[int]) -> ReplicaState:

@@ -22,7 +22,6 @@ KV_MEMORY = "KVMemory"  # more context in flight than the KV cache holds
 PRECISION = 1e-7  # of the fixed point, relative
 BATCH_ROUNDS = 3  # prompts a step and the step's time depend on each other; three rounds settle it
 MOST_SPREAD = 3.0  # deviations: beyond, the engine is about to fill up and the queue is what matters
-KV_BLOCK_WASTE = 8  # tokens: the last block of a request is half empty on average
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,8 @@ def solve(curves: StepCurves, limits: EngineLimits, rate: float, role: str = SER
     shared = shape.prompt_classes[-1].cached if role != DECODE else 0  # a shared prefix is stored once
     kv_tokens = max(1.0, limits.kv_tokens - shared)
     steps = 0.0 if role == PREFILL else shape.mean_decodes
-    context = (shape.prompts.mean if role == PREFILL else shape.context) - shared + KV_BLOCK_WASTE
+    half = shape.block / 2  # the last block of a request is half empty on average
+    context = (shape.prompts.mean if role == PREFILL else shape.context) - shared + half
     most = max(1.0, min(limits.max_running, kv_tokens / context, limits.token_budget - 1.0))
     prompts = 0.0 if role == DECODE else rate
     running = _fixed_point(curves, rate, prompts, steps, most)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import capability, device_bytes, is_cpu
+from firsttoken.planning.mig import compute_share
 
 GIGA = 1e9
 TERA = 1e12
@@ -42,6 +43,9 @@ MEASURED = {"A100": (2039, 312), "H100": (3350, 989), "H200": (4800, 989), "B200
 # Ada's do not: of one chip, an RTX 4090 reaches 93 % of its peak and an L40S 66 %, and an L4 has a fifth of the power.
 FAMILIAR = ("ampere", "hopper", "blackwell")
 
+# Blackwell, data centre and workstation (major compute capability; NVIDIA's architecture white papers).
+FP4_CAPABILITIES = (10, 12)
+
 # The CPU profile carries no figures, since a node may have any CPU. A server core with AVX-512 does about 0.05 TFLOP/s
 # in FP32 and a socket reads about 100 GB/s; 16 cores of one socket are assumed. Good for an order of magnitude.
 CPU_FLOPS = 0.8 * TERA
@@ -60,6 +64,7 @@ class Device:
     generation: str  # set of efficiencies: ampere, ada, hopper, blackwell, other, cpu
     flops: float  # BF16 or FP16 (on CPU FP32)
     fp8_flops: float | None  # None: weights in FP8 are expanded before they are multiplied
+    int8_flops: float | None
     bandwidth: float  # memory
     memory_bytes: int
     link: float  # to the other GPUs of the node, one direction; 0: PCIe only
@@ -68,6 +73,7 @@ class Device:
     measured: bool  # kernel times of this very product are in the fit
     familiar: bool  # those of another product with the like memory and power are
     rough: bool = False  # figures assumed, not from a data sheet
+    fp4: bool = False  # multiplies 4-bit floats; profiles name no rate for it
 
     @property
     def cpu(self) -> bool:
@@ -87,6 +93,7 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         generation=generation,
         flops=flops,
         fp8_flops=profile.fp8_tflops * TERA if profile.fp8_tflops else None,
+        int8_flops=profile.int8_tops * TERA if profile.int8_tops else None,
         bandwidth=bandwidth,
         memory_bytes=device_bytes(profile),
         link=(profile.link_gb_per_second or 0) * GIGA,
@@ -95,6 +102,7 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         measured=_measured(profile),
         familiar=generation in FAMILIAR,
         rough=profile.fp16_tflops is None or profile.memory_bandwidth_gb_per_second is None,
+        fp4=(capability(profile) or (0, 0))[0] in FP4_CAPABILITIES,
     )
 
 
@@ -109,9 +117,12 @@ def _generation(profile: AcceleratorProfileSpec) -> str:
 
 
 def _processors(profile: AcceleratorProfileSpec, flops: float) -> int:
-    names = [name for name in PROCESSORS if name.lower() in profile.product.lower()]
+    product = profile.product.replace("-", " ").lower()
+    names = [name for name in PROCESSORS if name.lower() in product]
     if names:
-        return PROCESSORS[max(names, key=len)]
+        whole = PROCESSORS[max(names, key=len)]
+        share = compute_share(profile)
+        return whole if share is None else max(1, math.floor(whole * share))
     cuda = capability(profile)
     rate = TERAFLOPS_PER_PROCESSOR.get(cuda[0], 2.5) if cuda else 4.0
     return max(8, math.ceil(flops / TERA / rate))
@@ -129,6 +140,7 @@ def _cpu(profile: AcceleratorProfileSpec) -> Device:
         generation="cpu",
         flops=CPU_FLOPS,
         fp8_flops=None,
+        int8_flops=None,
         bandwidth=CPU_BANDWIDTH,
         memory_bytes=device_bytes(profile),
         link=0,

@@ -55,6 +55,7 @@ class Efficiencies:
     host: HostEfficiency
     interval: float  # relative, of the device
     unmeasured_interval: float  # relative, for what no table covers (MLA, weight-only kernels, untiled attention)
+    borrowed: frozenset[tuple[str, str]] = frozenset()  # (section, format): of other generations, this one has none
 
 
 def efficiencies(device: Device) -> Efficiencies:
@@ -77,6 +78,7 @@ def build(source: Mapping[str, Any], device: Device) -> Efficiencies:
     def section(name: str) -> dict[str, Any]:
         return {**other.get(name, {}), **chosen.get(name, {})}
 
+    borrowed = {(s, k) for s in ("gemm", "attention", "experts") for k in section(s) if k not in chosen.get(s, {})}
     intervals = Intervals(**source["intervals"])
     return Efficiencies(
         gemm={k: GemmEfficiency(**v) for k, v in section("gemm").items()},
@@ -88,6 +90,8 @@ def build(source: Mapping[str, Any], device: Device) -> Efficiencies:
         host=HostEfficiency(**section("host")),
         interval=_interval(intervals, device),
         unmeasured_interval=max(intervals.unmeasured, _interval(intervals, device)),
+        # Of a generation without any table all is borrowed, and its interval says so already.
+        borrowed=frozenset(borrowed if chosen else ()),
     )
 
 

@@ -1,5 +1,6 @@
 """What one rank of a model executes: number formats, matrices and widths after the split over GPUs."""
 
+import math
 from dataclasses import dataclass
 
 from firsttoken.planning.kv_formats import kv_format
@@ -12,8 +13,12 @@ from firsttoken.planning.timing.gemm import GemmRates
 from firsttoken.planning.timing.layout import Layout, head_widths
 from firsttoken.planning.types import ModelFacts
 
-# Formats that tensor cores multiply as they are stored, on devices with FP8 units; else they are expanded to 16 bits.
-EIGHT_BITS = ("fp8", "modelopt", "compressed-tensors")
+# Formats of weights that tensor cores may multiply as they are stored; weights of all others are expanded to 16 bits.
+MULTIPLIED = ("fp8", "modelopt", "compressed-tensors")
+# Bytes of an 8-bit weight at least: what takes less is 4 bits with scales.
+LEAST_EIGHT_BITS = 0.9
+# Formats of the KV cache that attention was measured with (accuracy/data); fp8 is vLLM's name for fp8_e4m3.
+MEASURED_KV = ("auto", "fp8", "fp8_e4m3")
 MXFP4_BYTES = 0.5 + 1 / 32
 
 
@@ -28,28 +33,55 @@ class Formats:
     backed: bool
 
 
+def multiplied_in(facts: ModelFacts, device: Device) -> str:
+    """In what a product of the layers (MXFP4: of the experts) is computed here: bf16, fp8, int8 or fp4.
+
+    Weights *and* activations must be of that width, and the device have such units; W4A16 and W8A16 are computed in 16
+    bits (vLLM: Marlin and Machete kernels).
+    """
+    if facts.quantization == "mxfp4":
+        # Blackwell multiplies MXFP4 by MXFP8 as it is; elsewhere weights are expanded to 16 bits.
+        return "fp8" if device.generation == "blackwell" and device.fp8_flops else "bf16"
+    if facts.quantization not in MULTIPLIED:
+        return "bf16"
+    if facts.activations == "fp4" and device.fp4:
+        return "fp4"
+    if facts.weight_bytes_per_parameter < LEAST_EIGHT_BITS:
+        return "bf16"
+    rate = {"fp8": device.fp8_flops, "int8": device.int8_flops}.get(facts.activations)
+    return facts.activations if rate else "bf16"
+
+
+def peak_flops(facts: ModelFacts, device: Device) -> float:
+    """FLOP/s that no product of the model exceeds here. Infinite for FP4, for which profiles name no rate."""
+    rates = {"bf16": device.flops, "fp8": device.fp8_flops, "int8": device.int8_flops}
+    return rates.get(multiplied_in(facts, device), math.inf) or device.flops
+
+
 def formats(facts: ModelFacts, device: Device, found: Efficiencies) -> Formats:
     """How weights are stored and multiplied on this device."""
     element = 4 if device.cpu else 2
     head = _rates(device, found, "bf16", element)
     if not facts.quantization:
         return Formats(head, head, head, "bf16", facts.num_experts is None)
-    if facts.quantization in EIGHT_BITS and device.fp8_flops:
-        key = "fp8_block" if facts.weight_group == 128 else "fp8"
-        layers = _rates(device, found, key, facts.weight_bytes_per_parameter)
-        return Formats(layers, layers, head, "fp8", True)
+    computed = multiplied_in(facts, device)
     if facts.quantization == "mxfp4":
-        # Blackwell multiplies MXFP4 by MXFP8 as it is; elsewhere weights are expanded to 16 bits.
-        key = "fp8" if device.generation == "blackwell" and device.fp8_flops else "bf16"
-        return Formats(head, _rates(device, found, key, MXFP4_BYTES), head, "mxfp4", True)
-    stored = _rates(device, found, "bf16", facts.weight_bytes_per_parameter)
-    return Formats(stored, stored, head, "bf16", False)
+        return Formats(head, _rates(device, found, computed, MXFP4_BYTES), head, "mxfp4", True)
+    if computed == "bf16":
+        stored = _rates(device, found, "bf16", facts.weight_bytes_per_parameter)
+        return Formats(stored, stored, head, "bf16", False)
+    # INT8 and FP4 have no kernel table: at the efficiency of FP8, INT8 of its own peak, FP4 of the peak of FP8, which
+    # it is not slower than.
+    key = "fp8_block" if facts.weight_group == 128 else "fp8"
+    layers = _rates(device, found, key, facts.weight_bytes_per_parameter, integers=computed == "int8")
+    return Formats(layers, layers, head, "fp8", computed == "fp8")
 
 
-def _rates(device: Device, found: Efficiencies, key: str, weight_bytes: float) -> GemmRates:
+def _rates(device: Device, found: Efficiencies, key: str, weight_bytes: float, *, integers: bool = False) -> GemmRates:
     eight = key != "bf16"
+    peak = (device.int8_flops if integers else device.fp8_flops) if eight else None
     return GemmRates(
-        flops=device.fp8_flops if eight and device.fp8_flops else device.flops,
+        flops=peak or device.flops,
         bandwidth=device.bandwidth,
         processors=device.processors,
         weight_bytes=weight_bytes,
@@ -78,6 +110,24 @@ def attention(
     kv_heads = max(1, facts.num_key_value_heads // tensor_parallel)
     shape = AttentionShape(heads, min(heads, kv_heads), query_width, value_width, kv_bytes, facts.sliding_window)
     return shape, shape, rates
+
+
+def unmeasured(
+    facts: ModelFacts, found: Formats, fitted: Efficiencies, kv_cache_dtype: str, *, tiled: bool
+) -> tuple[str, ...]:
+    """What of a model no kernel table of the device's generation covers, in words; empty where all is."""
+    said = []
+    if not found.backed:
+        said.append(f"{facts.quantization} weights" if facts.quantization else "experts in 16 bits")
+    elif facts.num_experts and ("experts", found.experts_key) in fitted.borrowed:
+        said.append("experts")
+    if facts.kv_lora_rank:
+        said.append("latent attention (MLA)")
+    if kv_cache_dtype not in MEASURED_KV or (kv_cache_dtype != "auto" and ("attention", "fp8") in fitted.borrowed):
+        said.append(f"a KV cache in {kv_cache_dtype}")
+    if not tiled:
+        said.append("untiled attention")
+    return tuple(said)
 
 
 def split(products: tuple[tuple[int, int, str], ...], ranks: int) -> tuple[tuple[int, int], ...]:

@@ -24,6 +24,7 @@ from firsttoken.planning.timing.efficiency import Efficiencies, efficiencies
 from firsttoken.planning.timing.experts import experts_seconds
 from firsttoken.planning.timing.gemm import GemmRates, gemm_seconds
 from firsttoken.planning.timing.layout import layout
+from firsttoken.planning.timing.parts import StepParts
 from firsttoken.planning.types import ModelFacts
 
 # Above this many tokens a step runs without a CUDA graph (vLLM's largest capture, min(2 x seqs, 512)).
@@ -94,7 +95,9 @@ class StepModel:
         self._prefill_scale, self._decode_scale = scale
         self._by_tokens: dict[int, tuple[float, float]] = {}
         self._by_rows: dict[int, float] = {}
-        self.relative_interval = self._interval()
+        # What of this model no kernel table covers, in words.
+        self.unmeasured = rank.unmeasured(facts, self._formats, self._found, kv_cache_dtype, tiled=tiled)
+        self.relative_interval = self._found.unmeasured_interval if self.unmeasured else self._found.interval
 
     def step_seconds(self, chunks: Sequence[tuple[int, int]] = (), decodes: Sequence[int] | Decodes = ()) -> StepTime:
         """One step: prompt chunks as (tokens before it, tokens of it), and the contexts of decoding requests."""
@@ -165,6 +168,21 @@ class StepModel:
         """What a request takes outside the engine until its first token is back: part of TTFT, of no step."""
         host = self._found.host
         return (host.api_request_us + host.api_token_us * prompt_tokens) * 1e-6
+
+    def tokens_seconds(self, tokens: int) -> float:
+        """The part of a step that depends on the number of its tokens alone: products, experts, collectives."""
+        return self._linear(tokens) + self._collectives(tokens)
+
+    def rows_seconds(self, rows: int) -> float:
+        """The part that depends on the number of its requests alone: output embedding and sampler."""
+        return self._head(rows)
+
+    def parts(self) -> StepParts:
+        """The constants of everything else, for loops that are compiled."""
+        expand = self._expand_prefix(1) if self.facts.kv_lora_rank and self._tiled else 0.0
+        scales, peak = (self._prefill_scale, self._decode_scale), self._formats.layers.flops * self._ranks
+        shapes = (self._prefill, self._decode, self._attention_rates, self._found.host, self._layout)
+        return StepParts(*shapes, self._full, self._windowed, self._tiled, self._overlap, expand, scales, peak)
 
     def _linear(self, tokens: int) -> float:
         facts, shape, host = self.facts, self._layout, self._found.host
@@ -259,10 +277,6 @@ class StepModel:
             work = decode_work(count, seen, longest, self._decode, rates)
             seconds += self._windowed * (max(floor, decode_floor(longest, rates)) + work)
         return seconds
-
-    def _interval(self) -> float:
-        covered = self._tiled and self._formats.backed and not self.facts.kv_lora_rank
-        return self._found.interval if covered else self._found.unmeasured_interval
 
 
 def _clipped(contexts: Iterable[int], width: int) -> int:

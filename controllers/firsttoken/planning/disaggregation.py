@@ -1,0 +1,173 @@
+"""Prefill and decode apart, on the same GPUs: proposed where it is predicted to pay (M4.5, M7)."""
+
+from dataclasses import dataclass, replace
+
+from firsttoken.api.service_inputs import LayoutMode
+from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forecast, handover_to, milliseconds
+from firsttoken.planning.load.curves import EngineLimits
+from firsttoken.planning.load.goodput import TPOT, Target, value
+from firsttoken.planning.load.layouts import Comparison, RoleGoodput, Split, best_split, compare
+from firsttoken.planning.roles import Role
+from firsttoken.planning.sizing import Forecasting, Sized
+from firsttoken.planning.token_budgets import allowed_budgets, best_budget
+from firsttoken.planning.types import Reason
+
+# Long prompts with short outputs (M7): every prompt holds up everybody's streams. A split is worth a look even where
+# it carries no more, if tokens come so many times faster, and colocated replicas that had to do so carry clearly less.
+STEADIER = 2.0
+# What that may cost of the requests carried as promised today. Both layouts are timed by one model on one device, so
+# its interval says little of the difference, and a wide one must not excuse a loss.
+MOST_LOSS = 0.10
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """The forecasts of the two layouts, in one shape, and the GPUs that both have."""
+
+    serve: Forecast
+    prefill: Forecast
+    decode: Forecast
+    limit: int | None  # spec.accelerator.maxCount
+
+    def compared(self) -> tuple[Comparison, Split] | None:
+        """What both carry within the promises; None where a split doesn't fit or can't keep them."""
+        prefill, decode = (RoleGoodput(f.goodput.rate, f.gpus) for f in (self.prefill, self.decode))
+        split = best_split(prefill, decode, self.limit)
+        if split is None:
+            return None
+        found = compare(self.serve.goodput, self.serve.gpus, split, self.limit, self.serve.interval)
+        return found, split
+
+    def promising(self, target: Target, budgets: tuple[int, ...], most_running: int) -> "Layouts":
+        """The same with another TPOT promise, colocated with the token budget that carries most then."""
+        kept = tuple(p for p in self.serve.promises if p.metric != TPOT)
+        serve, prefill, decode = (replace(f, promises=(*kept, target)) for f in (self.serve, self.prefill, self.decode))
+        return Layouts(best_budget(serve, budgets, most_running), prefill, decode, self.limit)
+
+    def answers(self, rate: float, split: Split) -> tuple[tuple[float, float], tuple[float, float]]:
+        """TTFT and TPOT at P95, colocated and apart, when the service has `rate` requests a second. Seconds."""
+        # As `compare` counts them: without a limit nobody cares whether replicas divide evenly.
+        replicas = self.limit // self.serve.gpus if self.limit is not None else split.gpus / self.serve.gpus
+        together = self.serve.load.at(rate / replicas)
+        prompts, tokens = self.prefill.load.at(rate / split.prefill), self.decode.load.at(rate / split.decode)
+        return (
+            (value(together, TTFT_P95), value(together, TPOT_P95)),
+            (value(prompts, TTFT_P95), value(tokens, TPOT_P95)),
+        )
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How both layouts answer at the same rate: TTFT and TPOT at P95, seconds."""
+
+    rate: float  # requests a second of the service
+    named: bool  # by the spec; else the assumed part of what the weaker layout carries
+    gpus: int  # that either layout has
+    together: tuple[float, float]
+    apart: tuple[float, float]
+
+    @property
+    def steadier(self) -> float:
+        """How many times faster tokens come, prefill and decode apart."""
+        return self.together[1] / self.apart[1]
+
+
+@dataclass(frozen=True)
+class Tighter:
+    """The comparison under a TPOT promise that tokens come as fast as they would apart, or nearly."""
+
+    seconds: float  # TPOT P95
+    colocated: float  # requests a second
+    disaggregated: float
+
+    def clear(self, interval: float) -> bool:
+        """Whether a split carries more by more than the model may be off."""
+        return self.disaggregated > self.colocated * (1 + interval)
+
+
+def split_proposal(forecasting: Forecasting, role: Role, sized: Sized, serve: Forecast) -> list[Reason]:
+    """The proposal to split, or why there is none. Nothing where it can't be or the spec has decided."""
+    spec, limit = forecasting.spec, forecasting.spec.accelerator.max_count
+    if spec.layout.mode != LayoutMode.AUTO or sized.candidate.pipeline_parallel > 1:
+        return []
+    if limit is not None and limit < 2 * serve.gpus:
+        return []
+    layouts = _layouts(forecasting, role, sized, serve)
+    compared = layouts.compared()
+    if compared is None or compared[0].gain is None:
+        return []
+    found, split = compared
+    sides = _at_one_rate(forecasting.question.rate, found, layouts, split)
+    tighter = None
+    if not found.clear and sides.steadier >= STEADIER:
+        budgets = allowed_budgets(spec, role.name, sized.budgets)
+        tighter = _tighter(layouts, sides, budgets, forecasting.running(role, sized.budgets, sized.candidate))
+    return [split_reason(found, split, serve.interval, sides, tighter)]
+
+
+def _layouts(forecasting: Forecasting, role: Role, sized: Sized, serve: Forecast) -> Layouts:
+    limits = serve.load.engine
+    # Without prompts in its steps a decode engine needs no budget, and a prefill engine keeps vLLM's whole one.
+    decode = forecasting.ask(replace(role, name="decode"), sized.budgets, sized.candidate, limits=limits)
+    wide = EngineLimits(sized.budgets.ceiling, limits.max_running, limits.kv_tokens)
+    prefill = forecasting.ask(
+        replace(role, name="prefill"), sized.budgets, sized.candidate, limits=wide, handover=handover_to(decode)
+    )
+    return Layouts(serve, prefill, decode, forecasting.spec.accelerator.max_count)
+
+
+def _at_one_rate(named: float | None, found: Comparison, layouts: Layouts, split: Split) -> Sides:
+    """Both layouts at the spec's rate where both carry it, else at the assumed part of what the weaker one does."""
+    most = min(found.colocated, found.disaggregated)
+    known = named is not None and named <= most
+    rate = named if named is not None and known else most * ASSUMED_LOAD
+    return Sides(rate, known, layouts.limit or split.gpus, *layouts.answers(rate, split))
+
+
+def _tighter(layouts: Layouts, sides: Sides, budgets: tuple[int, ...], most_running: int) -> Tighter | None:
+    """Both layouts if tokens had to come STEADIER times as fast as they do colocated."""
+    target = Target(TPOT, 95, sides.together[1] / STEADIER)
+    compared = layouts.promising(target, budgets, most_running).compared()
+    return None if compared is None else Tighter(target.seconds, compared[0].colocated, compared[0].disaggregated)
+
+
+def split_reason(
+    found: Comparison, split: Split, interval: float, sides: Sides, tighter: Tighter | None = None
+) -> Reason:
+    """The proposal, or why there is none, with the numbers that decided. `interval`: what the model may be off."""
+    gain = found.gain or 0.0
+    source = "" if sides.named else f" ({ASSUMED_LOAD * 100:.0f} % of what the weaker of both carries)"
+    text = (
+        f"{split.prefill} prefill and {split.decode} decode replicas of the same shape would carry "
+        f"{found.disaggregated:.3g} requests/s within the SLOs on {sides.gpus} GPUs, colocated "
+        f"{found.colocated:.3g} ({gain * 100:+.0f} %); at {sides.rate:.3g} requests/s in either layout{source} TTFT "
+        f"P95 would be {milliseconds(sides.apart[0])} instead of {milliseconds(sides.together[0])}, TPOT P95 "
+        f"{milliseconds(sides.apart[1])} instead of {milliseconds(sides.together[1])}"
+    )
+    if found.clear:
+        why = f"the gain is more than the model may be off ({interval * 100:.0f} %)"
+    elif tighter is not None and gain >= -MOST_LOSS and tighter.clear(interval):
+        why = f"worth it where tokens have to come {STEADIER:.0f} times as fast: {_then(tighter)}"
+    else:
+        return Reason("NoDisaggregation", f"{text}: {_too_little(gain, interval, sides, tighter)}")
+    ask = "confirm the imbalance by measurements, then set spec.layout.mode: Disaggregated"
+    return Reason("DisaggregationProposal", f"{text}: {why}; {ask}")
+
+
+def _then(tighter: Tighter) -> str:
+    more = f" ({(tighter.disaggregated / tighter.colocated - 1) * 100:+.0f} %)" if tighter.colocated else ""
+    return (
+        f"with TPOT P95 within {milliseconds(tighter.seconds)} a split would carry {tighter.disaggregated:.3g} "
+        f"requests/s, colocated {tighter.colocated:.3g}{more}"
+    )
+
+
+def _too_little(gain: float, interval: float, sides: Sides, tighter: Tighter | None) -> str:
+    """Which of the conditions of the second way isn't met, after the first: a gain beyond the interval."""
+    first = f"too little, the model may be off by {interval * 100:.0f} %"
+    fast = f"tokens come {sides.steadier:.2g} times as fast"
+    if sides.steadier < STEADIER:
+        return f"{first}, and {fast} only ({STEADIER:.0f} times would be worth a look)"
+    if gain < -MOST_LOSS:
+        return f"{first}; {fast}, but {-gain * 100:.0f} % fewer requests are carried ({MOST_LOSS * 100:.0f} % at most)"
+    return f"{first}; {fast}, but colocated replicas can do as much: {_then(tighter)}" if tighter else first

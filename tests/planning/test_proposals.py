@@ -1,0 +1,186 @@
+"""What is worth trying next, and when nothing is said."""
+
+import re
+from typing import Any
+
+import pytest
+
+from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.calibration import Calibration, Measured, Ratio
+from firsttoken.planning.disaggregation import Sides, Tighter, split_reason
+from firsttoken.planning.load.layouts import Comparison, Split
+from firsttoken.planning.plan import make_plan
+from firsttoken.planning.types import Plan
+from planning.specs import LLAMA_70B, QWEN_7B, planned, reason, service
+
+LLAMA_8B = "hf://meta-llama/Llama-3.1-8B-Instruct"
+LONG = {"profile": "Summarization", "promptTokens": {"p50": 24_000, "p95": 32_000},
+        "outputTokens": {"p50": 150, "p95": 200}}  # fmt: skip
+SUMMARIES = {"profile": "Summarization"}
+
+
+def codes(plan: Plan) -> set[str]:
+    return {r.code for r in plan.reasons}
+
+
+def carried(text: str) -> tuple[float, float]:
+    """Requests a second of a replica in other formats, and in today's."""
+    found = re.search(r"carry ([\d.e-]+) requests/s a replica instead of ([\d.e-]+)", text)
+    assert found is not None, text
+    return float(found[1]), float(found[2])
+
+
+def held(text: str) -> tuple[int, int]:
+    found = re.search(r"KV for (\d+) tokens instead of (\d+)", text)
+    assert found is not None, text
+    return int(found[1]), int(found[2])
+
+
+class TestFp8KV:
+    """Where running requests bind, since no more of them fit, more KV is what is missing."""
+
+    def test_it_is_proposed_with_what_it_holds_and_carries(self) -> None:
+        plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=SUMMARIES))
+        said = reason(plan, "Fp8KVProposal")
+        then, now = held(said)
+        assert now == plan.memory.kv_cache_tokens
+        assert then == pytest.approx(2 * now, rel=0.01)
+        assert carried(said)[0] >= 1.1 * carried(said)[1]
+        assert "takes an evaluation" in said
+
+    def test_to_follow_it_brings_what_it_says(self) -> None:
+        spec = {"uri": LLAMA_8B, "device": "nvidia-h100-80gb", "max_count": 8, "workload": SUMMARIES}
+        said = reason(planned(service(**spec)), "Fp8KVProposal")
+        followed = planned(service(**spec, engine={"pins": {"kvCacheDtype": "fp8"}}))
+        assert followed.memory.kv_cache_tokens == held(said)[0]
+        assert followed.roles[0].capacity == pytest.approx(carried(said)[0], rel=0.05)
+
+    @pytest.mark.parametrize("pinned", ["auto", "fp8", "fp8_e5m2"])
+    def test_who_pinned_the_type_has_decided(self, pinned: str) -> None:
+        spec = service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=SUMMARIES, engine={"pins": {"kvCacheDtype": pinned}})
+        assert "Fp8KVProposal" not in codes(planned(spec))
+
+    def test_not_where_no_kernel_reads_it(self) -> None:
+        pins = {"pins": {"attentionBackend": "FLASH_ATTN"}}
+        work = {"profile": "KnowledgeQA"}
+        assert "Fp8KVProposal" in codes(planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=work)))
+        spec = service(QWEN_7B, "nvidia-a100-40gb", 8, workload=work, engine=pins)
+        assert "Fp8KVProposal" not in codes(planned(spec)), "FLASH_ATTN reads FP8 KV on Hopper and Blackwell only"
+
+    def test_kernels_that_were_not_measured_are_said(self) -> None:
+        work = {"profile": "KnowledgeQA"}
+        ampere = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=work))
+        assert "(step times then +-52 %)" in reason(ampere, "Fp8KVProposal"), "no table has FP8 KV on Ampere"
+        hopper = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=SUMMARIES))
+        assert "step times then" not in reason(hopper, "Fp8KVProposal")
+
+    def test_not_where_kv_is_not_what_is_missing(self) -> None:
+        """Long prompts, tokens promised soon: a step is too long before the cache is full."""
+        slos = [{"metric": "TTFT", "target": "10s"}, {"metric": "TPOT", "target": "20ms"}]
+        plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG, slos=slos))
+        assert "Fp8KVProposal" not in codes(plan)
+
+
+class TestFp8Weights:
+    def test_what_the_weights_leave_is_kv(self) -> None:
+        plan = planned(service(LLAMA_70B, "nvidia-h100-80gb", 8))
+        then, now = held(reason(plan, "Fp8WeightsProposal"))
+        saved = plan.memory.weights_bytes / 2
+        assert (then - now) * plan.memory.kv_bytes_per_token == pytest.approx(saved, rel=0.05)
+
+    def test_to_follow_it_brings_what_it_says(self) -> None:
+        pins = {"pins": {"tensorParallel": 4}}
+        said = reason(planned(service(LLAMA_70B, "nvidia-h100-80gb", 8, engine=pins)), "Fp8WeightsProposal")
+        spec = service(LLAMA_70B, "nvidia-h100-80gb", 8, engine=pins, model={"quantization": "fp8"})
+        followed = planned(spec)
+        assert followed.memory.kv_cache_tokens == held(said)[0]
+        assert followed.roles[0].capacity == pytest.approx(carried(said)[0], rel=0.05)
+
+    def test_not_twice_and_not_where_it_saves_no_time(self) -> None:
+        assert "Fp8WeightsProposal" not in codes(planned(service(QWEN_7B, "nvidia-a100-80gb", 8)))
+        eight = service(LLAMA_70B, "nvidia-h100-80gb", 8, model={"quantization": "fp8"})
+        assert "Fp8WeightsProposal" not in codes(planned(eight))
+
+
+def test_a_slow_fleet_makes_no_gain_of_other_formats() -> None:
+    """What was measured of today's formats holds for the others too, or every proposal would gain the difference."""
+    spec = service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=SUMMARIES, engine={"pins": {"tensorParallel": 1}})
+    slow = Calibration(
+        {
+            Measured("nvidia-h100-80gb", "llama-3.1-8b", "", "auto", 1, stage): Ratio(1.4, 0.05, 5000, 1)
+            for stage in ("prefill", "decode")
+        }
+    )
+    plain, calibrated = make_plan(spec, catalogue()), make_plan(spec, catalogue(), slow)
+    assert isinstance(plain, Plan)
+    assert isinstance(calibrated, Plan)
+    for code in ("Fp8KVProposal", "Fp8WeightsProposal"):
+        (then, now), (slow_then, slow_now) = (carried(reason(p, code)) for p in (plain, calibrated))
+        assert slow_now < 0.8 * now
+        # Slower requests stay longer, so memory binds a little more; a gain of the difference would be 1.4 times this.
+        assert slow_then / slow_now == pytest.approx(then / now, rel=0.12)
+
+
+def sides(tpot: float) -> Sides:
+    """Both layouts at one rate; together 1 s and 40 ms."""
+    return Sides(4.0, True, 8, (1.0, 0.040), (1.2, tpot))
+
+
+MORE, AS_MUCH = Tighter(0.02, 4.0, 9.0), Tighter(0.02, 8.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("gain", "clear", "tpot", "tighter", "code", "said"),
+    [
+        (0.60, True, 0.040, None, "DisaggregationProposal", "the gain is more than the model may be off"),
+        (0.00, False, 0.019, MORE, "DisaggregationProposal", "a split would carry 9 requests/s, colocated 4 (+125 %)"),
+        (-0.09, False, 0.019, MORE, "DisaggregationProposal", "TPOT P95 within 20 ms"),
+        (-0.09, False, 0.019, Tighter(0.02, 0.0, 9.0), "DisaggregationProposal", "colocated 0"),
+        (-0.11, False, 0.010, MORE, "NoDisaggregation", "but 11 % fewer requests are carried"),
+        (-0.51, False, 0.010, MORE, "NoDisaggregation", "but 51 % fewer requests are carried"),
+        (0.02, False, 0.010, AS_MUCH, "NoDisaggregation", "colocated replicas can do as much"),
+        (0.02, False, 0.010, None, "NoDisaggregation", "too little"),
+        (0.50, False, 0.030, None, "NoDisaggregation", "tokens come 1.3 times as fast only"),
+    ],
+)
+def test_M4_5_a_loss_is_bounded_whatever_the_interval(
+    gain: float, *, clear: bool, tpot: float, tighter: Tighter | None, code: str, said: str
+) -> None:
+    comparison = Comparison(10.0, 10.0 * (1 + gain), gain, clear)
+    found = split_reason(comparison, Split(2, 1, 10.0, 3, 4.0), 0.52, sides(tpot), tighter)
+    assert found.code == code
+    assert said in found.message
+    assert f"TPOT P95 {tpot * 1000:.3g} ms instead of 40 ms" in found.message, "what a split costs and brings is said"
+    assert "TTFT P95 would be 1.2 s instead of 1 s" in found.message
+
+
+def split_text(**rest: Any) -> str:
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload={**LONG, **rest}))
+    return reason(plan, "DisaggregationProposal" if "DisaggregationProposal" in codes(plan) else "NoDisaggregation")
+
+
+def test_M4_5_both_layouts_are_shown_at_one_rate_and_it_is_said_which() -> None:
+    assert "at 1 requests/s in either layout TTFT" in split_text(requestsPerSecond=1)
+    free = split_text()
+    apart, together = (float(x) for x in re.search(r"carry ([\d.]+) .* GPUs, colocated ([\d.]+)", free).groups())  # type: ignore[union-attr]
+    rate = float(re.search(r"at ([\d.]+) requests/s in either layout \(70 % of what the weaker", free)[1])  # type: ignore[index]
+    assert rate == pytest.approx(0.7 * min(apart, together), rel=0.01)
+    assert split_text(requestsPerSecond=1000).count("in either layout (70 % of") == 1, "nobody carries that"
+
+
+def test_M4_5_the_colocated_side_is_the_plan_s_own_prediction() -> None:
+    """At a rate that takes all GPUs, on all GPUs: the same figure in both sentences."""
+    work = {**LONG, "requestsPerSecond": 4}
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=work, scaling={"replicas": 8}))
+    assert plan.prediction is not None
+    assert plan.prediction.requests_per_second == 4
+    text = reason(plan, "DisaggregationProposal" if "DisaggregationProposal" in codes(plan) else "NoDisaggregation")
+    assert f"instead of {plan.prediction.ttft.p95:.3g} s, TPOT" in text
+
+
+def test_the_prediction_of_a_split_is_of_one_rate_in_both_roles() -> None:
+    """Without a rate it is a part of what the weaker role carries: the other one has no rate of its own."""
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, layout={"mode": "Disaggregated"}, workload=LONG))
+    assert plan.prediction is not None
+    weaker = min(r.replicas * (r.capacity or 0) for r in plan.roles)
+    assert plan.prediction.requests_per_second == pytest.approx(0.7 * weaker, rel=0.001)
