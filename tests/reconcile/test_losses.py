@@ -170,3 +170,61 @@ def test_a_stored_duration_that_this_version_refuses_is_no_fault(stored: str) ->
     world.edit(rollout={"drainTimeout": stored})
     world.reconcile()
     assert old in world.names("Deployment")
+
+
+def sent_by_hand(world: World, real: str, other: str) -> None:
+    """Somebody's edit of the routes: another revision has all requests."""
+    routes = world.get("ConfigMap", "chat-gateway-routes")
+    texts = {name: text.replace(real, other) for name, text in routes["data"].items()}
+    world.by_hand(routes, {"data": texts})
+
+
+@pytest.mark.parametrize("ready_pods", [0, 1])
+def test_D9_routes_that_somebody_sent_to_a_revision_that_is_not_up_are_put_right(ready_pods: int) -> None:
+    """An edit by hand, or an old backup: the revision that serves keeps its pods, whatever the routes say."""
+    world, old, new = changing(rollout={"drainTimeout": "10s"})
+    world.come_up(new, ready=ready_pods)
+    since = world.revision["shiftedAt"]
+    sent_by_hand(world, old, new)
+    world.reconcile()
+    assert world.weights() == {old: 100, new: 0}
+    assert (world.revision["stable"], world.draining, world.revision["shiftedAt"]) == (old, [], since)
+    for _ in range(20):
+        world.wait(10)
+        world.reconcile()
+    assert world.get("Deployment", old)["spec"]["replicas"] == 2
+
+
+def test_D9_routes_that_somebody_sent_to_a_revision_long_gone_are_put_right() -> None:
+    world, old, new = rolled(LONGER)
+    world.wait(300)
+    world.settle()
+    assert old not in world.names("Deployment")
+    sent_by_hand(world, new, old)
+    world.reconcile()
+    assert world.weights() == {new: 100}
+    world.settle()
+    assert old not in world.names("Deployment"), "nothing is made anew for it"
+    assert world.revision["stable"] == new
+
+
+def test_a_lost_status_beside_edited_routes_leaves_the_requests_with_what_serves() -> None:
+    world, old, new = changing()
+    sent_by_hand(world, old, new)
+    del world.service["status"]
+    world.reconcile()
+    assert world.weights() == {old: 100, new: 0}
+
+
+def test_S21_what_drains_takes_the_requests_back_when_nobody_else_serves() -> None:
+    world, old, new = rolled(LONGER)
+    world.come_up(new, ready=0)
+    world.reconcile()
+    assert world.weights() == {old: 100, new: 0}
+    world.wait(600)
+    world.reconcile()
+    assert (world.revision["stable"], world.draining) == (old, [])
+    assert world.get("Deployment", old)["spec"]["replicas"] == 2
+    world.come_up(new)
+    world.reconcile()
+    assert world.weights() == {old: 0, new: 100}, "and gives them up when the whole capacity is there again"

@@ -1,6 +1,6 @@
 """Which revision has the requests, and which gets them next.
 
-The observed routes say who has them; the status only remembers what the routes can't tell. A new revision takes over
+The observed routes say who has them, where they are believable; the status remembers the rest. A new revision takes over
 in one step when its whole capacity is there; the old one drains, then goes. Canary weights and judgement belong to
 rollouts, but the order holds already: capacity before weight (S4, D13), the weight verified before anything is scaled
 down (D9, invariants 2 and 3), and nothing goes while it finishes streams (S23). Each Envoy confirms the two steps that
@@ -61,7 +61,8 @@ def traffic(service: InferenceService, desired: str | None, arms: Arms, now: dat
     seen = service.status.revision or RevisionStatus()
     stable = _stable(seen, desired, arms)
     late = _late(desired, stable, arms)
-    next_up = desired if desired is not None and _takes_over(desired, stable, arms, late) else stable
+    takes_over = desired is not None and desired != stable and _takes_over(desired, stable, arms, late)
+    next_up = desired if takes_over else _back_to(seen, stable, arms)
     if next_up is not None and next_up != stable and arms.wants_none(next_up):
         stable = next_up  # nobody has requests then: no weight will ever tell
     changed = stable != seen.stable
@@ -76,14 +77,36 @@ def traffic(service: InferenceService, desired: str | None, arms: Arms, now: dat
 
 
 def _stable(seen: RevisionStatus, desired: str | None, arms: Arms) -> str | None:
-    """Who has the requests: by the routes; while these say nothing, by the status; failing both, by what runs."""
-    by_routes = carrying(dict(arms.weights))
-    if by_routes is not None and by_routes in arms.existing:
+    """Who has the requests: by the routes; while these say nothing, by the status; failing both, by what runs.
+
+    Routes and status differ after a crash between the two writes: the revision that requests moved to had its whole
+    capacity then. Or somebody else wrote the routes (an edit, an old backup). So a revision that is not all there is
+    not believed in over one that serves, and the routes are put right.
+    """
+    named = carrying(dict(arms.weights))
+    by_routes = named if named in arms.existing else None
+    by_status = seen.stable if seen.stable in arms.existing else None
+    if by_routes is None or by_routes == by_status:
+        return by_status or _largest(arms, desired)
+    if arms.progress(by_routes).complete:
         return by_routes
-    if seen.stable in arms.existing:
-        return seen.stable
+    other = by_status or _largest(arms, desired)
+    return other if other is not None and arms.progress(other).serves else by_routes
+
+
+def _largest(arms: Arms, desired: str | None) -> str | None:
+    """What serves, beside what is asked for, when nothing says who had the requests."""
     serving = [name for name in arms.existing if name != desired and arms.progress(name).serves]
     return max(serving, key=lambda name: (arms.progress(name).complete, name), default=None)
+
+
+def _back_to(seen: RevisionStatus, stable: str | None, arms: Arms) -> str | None:
+    """Who goes on: `stable`, or what still drains where it alone serves, the youngest first (S21)."""
+    if stable is None or arms.wants_none(stable) or arms.progress(stable).serves:
+        return stable
+    able = [d.name for d in seen.draining if d.name in arms.existing and arms.progress(d.name).serves]
+    ready = [name for name in able if name in arms.weights and arms.envoys.found(name)]
+    return ready[-1] if ready else stable
 
 
 def _look_at(end: datetime, arms: Arms, now: datetime) -> datetime | None:
@@ -116,8 +139,6 @@ def _takes_over(candidate: str, stable: str | None, arms: Arms, late: Collection
     """The whole capacity comes first, and each Envoy has found it, or had its time. If nobody serves now, one replica
     and one Envoy are better than none (S21, D15). Requests never move to what no Envoy has found.
     """
-    if candidate == stable:
-        return True
     how, nobody = arms.progress(candidate), _nobody(stable, arms)
     if arms.wants_none(candidate):
         return how.complete
