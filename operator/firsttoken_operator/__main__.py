@@ -6,7 +6,9 @@ import logging
 import os
 import socket
 import sys
+import threading
 import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import kopf
@@ -16,7 +18,7 @@ from firsttoken.manifests.images import Images
 from firsttoken_operator.cluster import Cluster, connect
 from firsttoken_operator.handlers import State, registry
 from firsttoken_operator.health import health_server
-from firsttoken_operator.leadership import Candidacy, lead
+from firsttoken_operator.leadership import STOP_SECONDS, Candidacy, lead, until_dead
 
 log = logging.getLogger("firsttoken")
 
@@ -61,12 +63,35 @@ async def _run(args: argparse.Namespace) -> int:
             namespaces=args.namespace,
         )
 
-    async with health_server(args.bind, args.liveness_port, state.faults):
+    try:
         if not args.leader_elect:
-            await work()
-            return 0
+            async with health_server(args.bind, args.liveness_port, state.faults):
+                return 0 if await _until_done(work, state) else 1
         async with connect(kubeconfig) as cluster:
-            return 0 if await lead(_candidacy(args, cluster, identity), work) else 1
+            candidacy = _candidacy(args, cluster, identity)
+            unready = lambda: [candidacy.fault] if candidacy.fault else []  # noqa: E731
+            async with health_server(args.bind, args.liveness_port, state.faults, unready):
+                return 0 if await lead(candidacy, work, state.faults) else 1
+    finally:
+        _end_soon()
+
+
+async def _until_done(work: Callable[[], Awaitable[None]], state: State) -> bool:
+    """False if what works is dead and doesn't end by itself (K1)."""
+    working, watching = asyncio.ensure_future(work()), asyncio.create_task(until_dead(state.faults))
+    await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+    watching.cancel()
+    if not working.done():
+        return False
+    working.result()  # raises what ended it
+    return True
+
+
+def _end_soon() -> None:
+    """Whatever hangs on the way out, a thread or a task that takes no cancellation: this process ends."""
+    timer = threading.Timer(STOP_SECONDS, os._exit, [1])
+    timer.daemon = True
+    timer.start()
 
 
 def _candidacy(args: argparse.Namespace, cluster: Cluster, identity: str) -> Candidacy:

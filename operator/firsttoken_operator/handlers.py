@@ -5,9 +5,12 @@ Only `on.event` handlers: they need no finalizers, no progress annotations and n
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import kopf
@@ -64,7 +67,7 @@ def registry(state: State) -> kopf.OperatorRegistry:
 
 def _startup(state: State) -> Any:
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
-        configure(settings)
+        configure(settings, state.namespaces)
         cluster = await state.exits.enter_async_context(connect(state.kubeconfig))
         metrics.QUEUE_LENGTH.set_function(lambda: len(state.queue))
         metrics.SERVICES.set_function(lambda: len(state.profiles_of))
@@ -89,11 +92,27 @@ async def _sweep(state: State, cluster: Cluster) -> None:
 
 
 def _login(**kwargs: Any) -> Any:
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    """A pod's service account, else the kubeconfig; a pod has none, and kopf would warn of that each time."""
+    found = kopf.login_with_service_account(**kwargs)
+    there = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
+    return found or (kopf.login_with_kubeconfig(**kwargs) if there else None)
 
 
-def configure(settings: kopf.OperatorSettings) -> None:
-    """kopf's settings: time-outs on silent streams (K2), chunked lists and label selectors (K3), no writes."""
+class Backoffs:
+    """Seconds between tries of a request that fails, without an end."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain((1, 1, 2, 3, 5, 8), repeat(13))
+
+
+def configure(settings: kopf.OperatorSettings, namespaces: Sequence[str] = ()) -> None:
+    """kopf's settings: time-outs on silent streams (K2), chunked lists and label selectors (K3), no writes.
+
+    With several namespaces, one that may not be watched (its Role went with it) must not end the watches of the others:
+    it is tried again for ever, and the log says so. With one, or all, a watch that is refused ends the process.
+    """
+    if len(namespaces) > 1:
+        settings.networking.error_backoffs = Backoffs()
     settings.posting.enabled = False
     settings.scanning.disabled = False
     settings.watching.inactivity_timeout = 70

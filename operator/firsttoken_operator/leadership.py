@@ -21,6 +21,8 @@ log = logging.getLogger("firsttoken")
 LEASE_SECONDS = 10  # a standby takes over this long after the leader's last renewal, plus one retry
 RENEW_DEADLINE_SECONDS = 7  # a leader that could not renew for so long stops
 RETRY_SECONDS = 2
+STOP_SECONDS = 10  # work that was cancelled is waited for so long, and then left behind
+MOST_TRANSITIONS = 2**31 - 1  # an int32 at the API server, which somebody may have filled
 
 
 @dataclass
@@ -32,25 +34,33 @@ class Candidacy:
     namespace: str
     identity: str
     clock: Callable[[], float] = time.monotonic
+    fault: str = ""  # why the Lease can't be had, as long as that is not somebody else's turn
     _seen: Any = None
     _seen_at: float = field(default=0.0)
 
     async def try_to_hold(self) -> bool:
         """Take the Lease, or renew it; False if somebody else holds it or the API server can't be asked."""
+        fault = ""
         try:
-            lease = await self.cluster.get(LEASE, self.name, self.namespace)
-            if lease is None:
-                await self.cluster.create(self._lease(None))
-            elif self._may_take(lease.get("spec") or {}):
-                await self.cluster.replace(self._lease(lease))
-            else:
-                return False
+            return await self._try()
         except ClusterError as error:
             if error.status != 409:  # 409: another one was quicker
-                log.warning("Lease %s/%s: %s", self.namespace, self.name, error)
-            return False
+                fault = str(error)
         except (OSError, TimeoutError) as error:
-            log.warning("Lease %s/%s: API server not reached: %r", self.namespace, self.name, error)
+            fault = f"API server not reached: {error!r}"
+        finally:
+            self.fault = f"Lease {self.namespace}/{self.name}: {fault}" if fault else ""
+            if fault:
+                log.warning("%s", self.fault)
+        return False
+
+    async def _try(self) -> bool:
+        lease = await self.cluster.get(LEASE, self.name, self.namespace)
+        if lease is None:
+            await self.cluster.create(self._lease(None))
+        elif self._may_take(lease.get("spec") or {}):
+            await self.cluster.replace(self._lease(lease))
+        else:
             return False
         return True
 
@@ -88,15 +98,18 @@ class Candidacy:
                 "leaseDurationSeconds": LEASE_SECONDS,
                 "acquireTime": old.get("acquireTime", now) if mine else now,
                 "renewTime": now,
-                "leaseTransitions": transitions + (before is not None and not mine),
+                "leaseTransitions": min(MOST_TRANSITIONS, transitions + (before is not None and not mine)),
             },
         }
 
 
-async def lead(candidacy: Candidacy, work: Callable[[], Awaitable[None]]) -> bool:
+async def lead(
+    candidacy: Candidacy, work: Callable[[], Awaitable[None]], faults: Callable[[], list[str]] = list
+) -> bool:
     """Wait for the Lease, then run `work` while it is held. True if `work` ended, False if the Lease was lost.
 
-    A lost Lease cancels `work`. When `work` ends by itself the Lease is given back.
+    A lost Lease cancels `work`, which may hang then: the caller ends the process. When `work` ends by itself, or
+    `faults` says for some time that it is dead, the Lease is given back: a standby does better.
     """
     log.info("%s stands by for Lease %s/%s", candidacy.identity, candidacy.namespace, candidacy.name)
     while not await candidacy.try_to_hold():  # noqa: ASYNC110 - the event is at the API server
@@ -104,17 +117,30 @@ async def lead(candidacy: Candidacy, work: Callable[[], Awaitable[None]]) -> boo
     log.info("%s leads", candidacy.identity)
     working = asyncio.ensure_future(work())
     holding = asyncio.create_task(_hold(candidacy))
-    await asyncio.wait((working, holding), return_when=asyncio.FIRST_COMPLETED)
-    ended = working.done()
-    for task in (working, holding):
+    watching = asyncio.create_task(until_dead(faults))
+    tasks = {working, holding, watching}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    ended, dead = working.done(), watching.done()
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(working, holding, return_exceptions=True)
+    await asyncio.wait(tasks, timeout=STOP_SECONDS)
+    if ended or dead:
+        await candidacy.release()
     if not ended:
-        log.error("the Lease %s/%s was lost", candidacy.namespace, candidacy.name)
+        log.error("the Lease %s/%s was %s", candidacy.namespace, candidacy.name, "given back" if dead else "lost")
         return False
-    await candidacy.release()
     working.result()  # raises what ended it
     return True
+
+
+async def until_dead(faults: Callable[[], list[str]]) -> None:
+    """Until `faults` has named some for STOP_SECONDS, longer than an orderly end takes (K1)."""
+    since: float | None = None
+    while since is None or time.monotonic() - since < STOP_SECONDS:
+        await asyncio.sleep(RETRY_SECONDS)
+        found = faults()
+        since = (since or time.monotonic()) if found else None
+    log.error("this process does not work any more: %s", "; ".join(found))
 
 
 async def _hold(candidacy: Candidacy) -> None:
@@ -125,7 +151,9 @@ async def _hold(candidacy: Candidacy) -> None:
         try:
             # A request that hangs must not carry the leader past its deadline.
             left = max(0.1, RENEW_DEADLINE_SECONDS - (candidacy.clock() - renewed))
-            if await asyncio.wait_for(candidacy.try_to_hold(), left):
-                renewed = candidacy.clock()
+            # (wait_for of Python 3.11 can swallow a cancellation, and the Lease would be taken again.)
+            async with asyncio.timeout(left):
+                if await candidacy.try_to_hold():
+                    renewed = candidacy.clock()
         except TimeoutError:
             return
