@@ -8,12 +8,14 @@ STAMP  := $(VENV)/.installed
 NAME   ?= dev
 K      ?=
 CLUSTER ?=
+TRACE  ?=
+PEERS  ?=
 PYTEST := $(BIN)/python -m pytest
 
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down demo crds chart docs accuracy bench-plan golden lock clean
+.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down demo crds chart docs accuracy bench-plan bench-simulator golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +101,9 @@ accuracy: $(STAMP) ## Write docs/accuracy.md: the time model against measurement
 
 bench-plan: $(STAMP) ## How long a plan takes
 	$(BIN)/python bench/plan.py
+
+bench-simulator: $(STAMP) ## How fast the simulator is (TRACE=path of the whole trace; PEERS=1 runs others beside it)
+	TRACE="$(TRACE)" PEERS="$(PEERS)" $(BIN)/python bench/simulator.py
 
 golden: $(STAMP) ## Rewrite the golden manifests; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(PYTEST) tests/manifests -q

@@ -1,0 +1,284 @@
+"""The exact engine, one step after the other in plain Python: the reference that the compiled one is tested against.
+
+It schedules like vLLM V1 (v1/core/sched/scheduler.py): running requests first, decodes among them, then waiting ones;
+who runs out of KV preempts the last, which starts over (recompute).
+"""
+
+import math
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from firsttoken.simulation.engine_kv import BlockPool
+from firsttoken.simulation.fast import check
+from firsttoken.simulation.requests import Requests
+from firsttoken.simulation.settings import EngineSettings
+
+
+class Clock(Protocol):
+    """How long a step takes; StepTable is one."""
+
+    def step_seconds(self, chunks: Sequence[tuple[int, int]], contexts: Sequence[int]) -> tuple[float, float]:
+        """Seconds of the step and GPU seconds of it."""
+
+
+@dataclass(eq=False)
+class Served:
+    """One request and how far it is. Seconds, tokens, KV blocks."""
+
+    row: int
+    prompt: int
+    output: int
+    priority: int
+    hashes: list[int]
+    arrival: float = math.nan
+    ready: float = math.nan
+    order: int = 0  # of arrival at the engine
+    computed: int = 0
+    generated: int = 0
+    covered: int = 0  # leading blocks in the prefix cache
+    private: int = 0  # its other blocks
+    granted: int = 0  # tokens in the step being composed
+    queued: float = math.nan
+    first: float = math.nan
+    finish: float = math.nan
+    preempted: int = 0
+    cached: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and what is generated."""
+        return self.prompt + self.generated
+
+    @property
+    def decodes(self) -> bool:
+        """Only the newest token is to be computed."""
+        return self.generated > 0 and self.computed == self.tokens - 1
+
+
+class Step(NamedTuple):
+    """One step. Requests that ended in the step before may still count as running."""
+
+    start: float
+    seconds: float
+    gpu_seconds: float
+    prefill_tokens: int
+    decode_tokens: int
+    running: int
+    waiting: int
+    kv_blocks: int
+
+
+@dataclass
+class Engine:
+    """One replica. Every step is kept."""
+
+    requests: Requests
+    settings: EngineSettings
+    clock: Clock
+    steps: list[Step] = field(default_factory=list)
+    closed: bool = False
+    think_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        check(self.requests, self.settings)
+        own, hashes = self.requests, self.requests.dense_hashes()[0].tolist()
+        self.rows = [
+            Served(
+                i,
+                int(own.prompt_tokens[i]),
+                int(own.output_tokens[i]),
+                int(own.priority[i]) if self.settings.priorities else 0,
+                hashes[own.hash_offsets[i] : own.hash_offsets[i + 1]],
+            )
+            for i in range(len(own))
+        ]
+        self.pool = BlockPool(self.settings.kv_blocks, max(1, own.hash_tokens // self.settings.block_tokens))
+        self.coming: list[Served] = []
+        self.waiting: list[Served] = []
+        self.running: list[Served] = []
+        self.finishing: list[Served] = []
+        self.arrived, self.unsent = 0, len(self.rows)
+        self.decides, self.end, self.preempted = 0.0, 0.0, False
+
+    def send(self, row: int, arrival: float) -> None:
+        """Request `row` leaves its client at `arrival`."""
+        one, stages = self.rows[row], self.settings.stages
+        one.arrival = arrival
+        one.ready = arrival + stages.gateway_seconds + stages.input_seconds + stages.input_token_seconds * one.prompt
+        insort(self.coming, one, key=lambda r: r.ready)
+
+    def run(self) -> list[Served]:
+        """All requests at their own arrivals, to the end."""
+        for row, arrival in enumerate(self.requests.arrival.tolist()):
+            self.send(row, arrival)
+        self.run_until(math.inf)
+        return self.rows
+
+    def run_closed(self, clients: int, think_seconds: float = 0.0) -> list[Served]:
+        """`clients` that each send the next request that long after the end of the one before."""
+        self.closed, self.think_seconds = True, think_seconds
+        self.unsent = max(0, len(self.rows) - clients)
+        for row in range(len(self.rows) - self.unsent):
+            self.send(row, 0.0)
+        self.run_until(math.inf)
+        return self.rows
+
+    def run_until(self, until: float) -> None:
+        """Steps that are decided before `until`, and what has ended by then."""
+        while True:
+            self._release(min(self.decides, until))
+            if self.decides >= until:
+                return
+            self._arrive(self.decides)
+            start = max(self.decides, self.end)
+            if self._compose(start):
+                self._run(start)
+                self.decides = start if self.settings.schedule_ahead else self.end
+            elif self.end > self.decides:
+                self.decides = self.end
+            elif self.preempted:
+                continue  # the first in line preempted itself, being the least urgent: the others come at once
+            elif self.coming and self.coming[0].ready < until:
+                self.decides = self.coming[0].ready
+            else:
+                return
+
+    def _arrive(self, now: float) -> None:
+        while self.coming and self.coming[0].ready <= now:
+            one = self.coming.pop(0)
+            one.order, self.arrived = self.arrived, self.arrived + 1
+            insort(self.waiting, one, key=_urgency)
+
+    def _release(self, now: float) -> None:
+        for one in [r for r in self.finishing if r.finish <= now]:
+            self.finishing.remove(one)
+            self._give_back(one)
+
+    def _give_back(self, one: Served) -> None:
+        unshared = 0
+        if self.settings.prefix_caching:
+            unshared = max(0, min(one.computed // self.settings.block_tokens - one.covered, one.private))
+        self.pool.give_back(one.hashes, one.covered, one.private - unshared, unshared)
+        one.covered = one.private = 0
+
+    def _compose(self, start: float) -> bool:
+        budget, self.preempted = self._grant_running()
+        if not self.preempted:
+            self._grant_waiting(budget, start)
+        return any(r.granted for r in self.running)
+
+    def _bound(self) -> int:
+        """Most tokens of one prompt in this step: a long one must not starve the others, if there are any."""
+        alone = len(self.running) + len(self.finishing) + len(self.waiting) <= 1
+        threshold = 0 if alone or not self.settings.chunked_prefill else self.settings.long_prefill_threshold
+        return threshold or self.settings.token_budget
+
+    def _grant_running(self) -> tuple[int, bool]:
+        budget, place, bound, preempted = self.settings.token_budget, 0, self._bound(), False
+        while place < len(self.running) and budget:
+            one = self.running[place]
+            new = min(one.tokens - one.computed, bound, budget)
+            need = self._blocks(one.computed + new) - one.covered - one.private
+            while need > self.pool.free:
+                victim = max(self.running, key=_urgency)
+                preempted = True
+                if self.running.index(victim) < place:
+                    place -= 1
+                budget += self._preempt(victim)
+                if victim is one:
+                    return budget, preempted
+            self._give(one, new, max(0, need))
+            budget -= new
+            place += 1
+        return budget, preempted
+
+    def _preempt(self, victim: Served) -> int:
+        self.running.remove(victim)
+        self._give_back(victim)
+        granted, victim.granted, victim.computed = victim.granted, 0, 0
+        victim.preempted += 1
+        insort(self.waiting, victim, key=_urgency)
+        return granted
+
+    def _give(self, one: Served, tokens: int, blocks: int) -> None:
+        """Tokens of this step and KV blocks; what is full after it is in the prefix cache from now on, as in vLLM."""
+        settings = self.settings
+        self.pool.take(blocks)
+        one.private += blocks
+        one.granted = tokens
+        if settings.prefix_caching and one.hashes:
+            full = min(one.computed + tokens, one.prompt) // settings.block_tokens
+            full = min(full, len(one.hashes) * self.pool.group_blocks)
+            covered = self.pool.store(one.hashes, one.covered, full)
+            one.private -= covered - one.covered
+            one.covered = covered
+
+    def _grant_waiting(self, budget: int, start: float) -> None:
+        while budget and self.waiting and len(self.running) + len(self.finishing) < self.settings.most_running:
+            one = self.waiting[0]
+            hit, idle = self._hit(one)
+            cached = hit * self.settings.block_tokens
+            new = min(one.tokens - cached, self._bound())
+            if new > budget and not self.settings.chunked_prefill:
+                return
+            new = min(new, budget)
+            held = self.settings.reserved_blocks or self._blocks(cached + new)
+            whole = self._blocks(one.tokens) if self.settings.full_prompt_fits else 0
+            busy = self.running or self.finishing
+            spare = self.settings.watermark_blocks if busy else 0
+            if max(held, whole) - hit + idle + spare > self.pool.free:
+                return
+            self.waiting.pop(0)
+            self.pool.hold(one.hashes, hit)
+            one.covered, one.computed = hit, cached
+            if not one.preempted:
+                one.cached, one.queued = cached, start
+            self._give(one, new, held - hit)
+            self.running.append(one)
+            budget -= new
+
+    def _hit(self, one: Served) -> tuple[int, int]:
+        if not self.settings.prefix_caching:
+            return 0, 0
+        hit, idle = self.pool.cached_blocks(one.hashes, (one.tokens - 1) // self.settings.block_tokens)
+        # A group counts as a whole, so alone a request may fit only without it.
+        alone = not self.running and not self.finishing
+        whole = max(self.settings.reserved_blocks, self._blocks(one.tokens))
+        return (0, 0) if alone and whole - hit + idle > self.pool.free else (hit, idle)
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.settings.block_tokens)
+
+    def _run(self, start: float) -> None:
+        chunks = [(r.computed, r.granted) for r in self.running if r.granted and not r.decodes]
+        contexts = [r.tokens for r in self.running if r.granted and r.decodes]
+        seconds, gpu = self.clock.step_seconds(chunks, contexts)
+        self.end = start + seconds
+        running, tokens = len(self.running) + len(self.finishing), sum(c for _, c in chunks)
+        self.steps.append(Step(start, seconds, gpu, tokens, len(contexts), running, len(self.waiting), self.pool.used))
+        for one in list(self.running):
+            one.computed += one.granted
+            if one.granted and one.computed == one.tokens:
+                self._token(one)
+            one.granted = 0
+
+    def _token(self, one: Served) -> None:
+        one.generated += 1
+        if one.generated == 1:
+            one.first = self.end
+        if one.generated < one.output:
+            return
+        one.finish = self.end
+        self.running.remove(one)
+        self.finishing.append(one)
+        if self.closed and self.unsent:
+            row = len(self.rows) - self.unsent
+            self.unsent -= 1
+            self.send(row, self.end + self.settings.stages.delivery_seconds + self.think_seconds)
+
+
+def _urgency(one: Served) -> tuple[int, int]:
+    """Who is served first, smallest first: by priority (all the same without priorities), then by arrival."""
+    return one.priority, one.order

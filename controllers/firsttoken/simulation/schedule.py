@@ -1,0 +1,143 @@
+"""What goes into the next step, compiled: vLLM's V1 scheduler (v1/core/sched/scheduler.py, `schedule`).
+
+Running requests first, in the order they were admitted; a decode is a request with one token to compute. Then waiting
+ones, unless somebody was preempted. `grant` of a row is its tokens in this step.
+"""
+
+from typing import Any
+
+from firsttoken.simulation.compiled import compiled
+from firsttoken.simulation.kv_cache import cache_blocks, cached_prefix, free_blocks, free_row, hold_prefix, take
+from firsttoken.simulation.queues import admit, first_waiting, put_back
+from firsttoken.simulation.state import NOBODY, EngineState
+
+
+@compiled
+def blocks_of(tokens: int, block_tokens: int) -> int:
+    """KV blocks for `tokens`."""
+    return -(-tokens // block_tokens)
+
+
+@compiled
+def _threshold(rep: Any) -> int:
+    """Most tokens of one prompt in this step; 0: no bound. Alone, a long prompt starves nobody."""
+    if not rep.chunked or rep.running + rep.finishing + rep.waiting <= 1:
+        return 0
+    return rep.threshold
+
+
+@compiled
+def _victim(rows: Any, rep: Any, running: Any) -> int:
+    """Place of the request to preempt: admitted last, or with priorities the least urgent that came last."""
+    last = rep.running - 1
+    if not rep.priorities:
+        return last
+    found = 0
+    for k in range(1, rep.running):
+        one, best = rows[running[k]], rows[running[found]]
+        if one.rank > best.rank or (one.rank == best.rank and one.order > best.order):
+            found = k
+    return found
+
+
+@compiled
+def _preempt(engine: EngineState, r: int, place: int) -> int:
+    """The request at this place gives up its KV and waits again. Returns the tokens it had in this step."""
+    rows, rep, running = engine.rows, engine.replicas[r], engine.running[r]
+    i = running[place]
+    row = rows[i]
+    free_row(rep, engine.nodes[r], engine.hashes, row)
+    granted, row.grant, row.computed = row.grant, 0, 0
+    row.preempted += 1
+    rep.preemptions += 1
+    rep.step_preempted += 1
+    for k in range(place, rep.running - 1):
+        running[k] = running[k + 1]
+    rep.running -= 1
+    put_back(rows, rep, engine.heads[r], engine.tails[r], i)
+    return granted
+
+
+@compiled
+def schedule_running(engine: EngineState, r: int) -> int:
+    """Tokens for running requests; returns what is left of the budget."""
+    rows, rep, running, nodes = engine.rows, engine.replicas[r], engine.running[r], engine.nodes[r]
+    budget, place, threshold = rep.token_budget, 0, _threshold(rep)
+    while place < rep.running and budget > 0:
+        row = rows[running[place]]
+        new = row.prompt + row.generated - row.computed
+        if 0 < threshold < new:
+            new = threshold
+        new = min(new, budget)
+        need = blocks_of(row.computed + new, rep.block_tokens) - row.cover - row.private
+        while need > free_blocks(rep):
+            victim = _victim(rows, rep, running)
+            budget += _preempt(engine, r, victim)
+            if victim == place:
+                return budget
+            if victim < place:
+                place -= 1
+        if need > 0:
+            take(rep, nodes, need)
+            row.private += need
+        row.grant = new
+        budget -= new
+        if row.hash_count:
+            cache_blocks(rep, nodes, engine.hashes, row, row.computed + new)
+        place += 1
+    return budget
+
+
+@compiled
+def _new_tokens(rep: Any, target: int, cached: int, budget: int) -> int:
+    """Tokens that a request gets in its first step; 0: its prompt must go as a whole and does not fit."""
+    new, threshold = target - cached, _threshold(rep)
+    if 0 < threshold < new:
+        new = threshold
+    if new > budget and not rep.chunked:
+        return 0
+    return min(new, budget)
+
+
+@compiled
+def _blocks_wanted(rep: Any, target: int, tokens: int) -> tuple[int, int]:
+    """Blocks that a request of `target` tokens holds after its first step, and those that must be there for it."""
+    if rep.reserved_blocks:
+        return rep.reserved_blocks, rep.reserved_blocks
+    held = blocks_of(tokens, rep.block_tokens)
+    return held, blocks_of(target, rep.block_tokens) if rep.full_fits else held
+
+
+@compiled
+def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> None:
+    """Admits requests while tokens, places and KV last. `start` of the step, seconds."""
+    rows, rep, running, nodes = engine.rows, engine.replicas[r], engine.running[r], engine.nodes[r]
+    heads, tails, hashes = engine.heads[r], engine.tails[r], engine.hashes
+    while budget > 0 and rep.waiting and rep.running + rep.finishing < rep.most_running:
+        i = first_waiting(heads)
+        row = rows[i]
+        target = row.prompt + row.generated
+        hit, idle = cached_prefix(rep, nodes, hashes, row, target)
+        whole = max(rep.reserved_blocks, blocks_of(target, rep.block_tokens))
+        if rep.running + rep.finishing == 0 and whole - hit + idle > free_blocks(rep):
+            hit, idle = 0, 0  # a group counts as a whole: alone, a request may fit only without it
+        cached = hit * rep.block_tokens
+        new = _new_tokens(rep, target, cached, budget)
+        held, wanted = _blocks_wanted(rep, target, cached + new)
+        watermark = rep.watermark if rep.running + rep.finishing else 0
+        if new == 0 or wanted - hit + idle + watermark > free_blocks(rep):
+            return
+        admit(rows, rep, heads, tails, i)
+        hold_prefix(rep, nodes, hashes, row, hit)
+        take(rep, nodes, held - hit)
+        row.private, row.computed, row.grant = held - hit, cached, new
+        if row.preempted == 0:
+            row.cached, row.queued = cached, start
+        if row.hash_count:
+            cache_blocks(rep, nodes, hashes, row, cached + new)
+        running[rep.running] = i
+        rep.running += 1
+        rep.admitted += 1
+        budget -= new
+        if first_waiting(heads) == NOBODY:
+            return

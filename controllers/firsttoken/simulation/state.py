@@ -1,0 +1,158 @@
+"""The state of the compiled engine: flat arrays of records, so that compiled code can step many replicas in one loop.
+
+Every array but `rows` and `hashes` has the replica as its first axis. Times are seconds, KV is in blocks.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firsttoken.simulation.requests import PRIORITIES, Requests
+from firsttoken.simulation.settings import EngineSettings
+from firsttoken.simulation.step_cost import CONSTANTS
+from firsttoken.simulation.step_table import StepTable
+
+NOBODY = -1  # ends a list
+# Sums over time: this many bins, of a second until time has run past the last.
+BINS, BIN_SECONDS = 1024, 1.0
+
+# One request: what it is, how far it is, when it got there.
+ROW = np.dtype(
+    [
+        *((name, np.int32) for name in (
+            "prompt", "output", "rank", "hash_count", "computed", "generated", "cover", "private", "grant",
+            "preempted", "cached", "next",
+        )),
+        ("first_hash", np.int64),
+        ("order", np.int64),  # of arrival at the engine
+        *((name, np.float64) for name in ("arrival", "ready", "queued", "first", "finish")),
+    ]
+)  # fmt: skip
+# `cover`: leading blocks whose hash is in the prefix cache by this request or another; `private`: the others it holds.
+# `next`: in the list of those not yet arrived, or of those waiting. `queued`: start of its first step.
+
+REPLICA = np.dtype(
+    [
+        *((name, np.int64) for name in (
+            # settings, which may change between calls
+            "token_budget", "most_running", "kv_blocks", "block_tokens", "hash_blocks", "caching", "chunked",
+            "threshold", "priorities", "reserved_blocks", "full_fits", "watermark", "ahead", "table",
+            # where it stands
+            "running", "finishing", "waiting", "pending", "pending_head", "pending_tail", "free_blank", "free_lru",
+            "lru_head", "lru_tail", "tail_fillers", "arrived", "steps", "preemptions", "finished",
+            # the step that was composed last
+            "steady", "admitted", "step_preempted", "chunk_count", "chunk_tokens", "decodes", "longest", "below",
+            "single",
+            # closed loop: rows not yet sent
+            "closed", "cursor",
+            "peak_running", "peak_waiting", "peak_kv",
+        )),
+        *((name, np.float64) for name in (
+            "gateway", "input", "input_token", "delivery", "think", "start", "end", "total", "clipped", "seconds",
+            "gpu", "bin_seconds", "decides",
+        )),
+    ]
+)  # fmt: skip
+
+# A group of KV blocks with one hash. `left`: of its blocks, how many are still cached; 0: none. `fillers`: blocks
+# nobody can hit that are next to be evicted before it.
+NODE = np.dtype([(name, np.int32) for name in ("prev", "next", "refs", "left", "fillers")])
+
+# A part of the time, or one step of the log: sums over its steps, tokens and requests times seconds.
+BIN = np.dtype(
+    [(n, np.float64) for n in (
+        "steps", "seconds", "gpu", "prefill_tokens", "decode_tokens", "running", "waiting", "kv", "preempted",
+    )]
+)  # fmt: skip
+STEP = np.dtype(
+    [(n, np.float64) for n in ("start", "seconds")]
+    + [(n, np.int64) for n in ("prefill_tokens", "decode_tokens", "running", "waiting", "kv")]
+)
+
+
+class EngineState(NamedTuple):
+    """All state. R replicas, n requests, S running requests at most."""
+
+    rows: NDArray[Any]  # ROW (n)
+    replicas: NDArray[Any]  # REPLICA (R)
+    running: NDArray[np.int32]  # (R, S) in order of admission
+    finishing: NDArray[np.int32]  # (R, 2 S): done, their KV not yet free
+    chunks: NDArray[np.int64]  # (R, S, 2): tokens before and of each chunk of the last step
+    heads: NDArray[np.int32]  # (R, classes): first waiting of each priority
+    tails: NDArray[np.int32]
+    nodes: NDArray[Any]  # NODE (R, hashes)
+    hashes: NDArray[np.int32]
+    phases: NDArray[np.int64]  # (R, block tokens): scratch
+    timeline: NDArray[Any]  # BIN (R, bins)
+    log: NDArray[Any]  # STEP (R, length): a ring of the last steps
+    constants: NDArray[Any]  # CONSTANTS (tables)
+    by_tokens: NDArray[np.float64]  # (tables, tokens)
+    by_rows: NDArray[np.float64]  # (tables, requests)
+
+
+def request_rows(requests: Requests, priorities: bool) -> NDArray[Any]:
+    """Rows of ROW. A request waits among those of its priority, if these count."""
+    rows = np.zeros(len(requests), ROW)
+    rows["prompt"], rows["output"] = requests.prompt_tokens, requests.output_tokens
+    rows["rank"] = requests.priority.astype(np.int32) - PRIORITIES[0] if priorities else 0
+    rows["first_hash"], rows["hash_count"] = requests.hash_offsets[:-1], np.diff(requests.hash_offsets)
+    rows["arrival"], rows["next"] = requests.arrival, NOBODY
+    for name in ("queued", "first", "finish"):
+        rows[name] = np.nan
+    return rows
+
+
+def replica_record(settings: EngineSettings, hash_tokens: int, table: int = 0) -> NDArray[Any]:
+    """One REPLICA, empty, at time 0."""
+    found, stages = np.zeros(1, REPLICA), settings.stages
+    values = {
+        "token_budget": settings.token_budget, "most_running": settings.most_running, "kv_blocks": settings.kv_blocks,
+        "block_tokens": settings.block_tokens, "hash_blocks": max(1, hash_tokens // settings.block_tokens),
+        "caching": settings.prefix_caching, "chunked": settings.chunked_prefill,
+        "threshold": settings.long_prefill_threshold, "priorities": settings.priorities,
+        "reserved_blocks": settings.reserved_blocks, "full_fits": settings.full_prompt_fits,
+        "watermark": settings.watermark_blocks, "ahead": settings.schedule_ahead, "table": table,
+        "pending_head": NOBODY, "pending_tail": NOBODY, "lru_head": NOBODY, "lru_tail": NOBODY,
+        "free_blank": settings.kv_blocks, "gateway": stages.gateway_seconds, "input": stages.input_seconds,
+        "input_token": stages.input_token_seconds, "delivery": stages.delivery_seconds,
+    }  # fmt: skip
+    for name, value in values.items():
+        found[name] = value
+    return found
+
+
+def engine_state(
+    rows: NDArray[Any],
+    hashes: NDArray[np.int32],
+    kinds: int,
+    settings: EngineSettings,
+    table: StepTable,
+    *,
+    hash_tokens: int = 16,
+    bins: int = BINS,
+    bin_seconds: float = BIN_SECONDS,
+    log: int = 0,
+    replicas: int = 1,
+) -> EngineState:
+    """Empty replicas that are all alike; `kinds`: different hashes. `bins` of `bin_seconds` double as time passes."""
+    seqs, ranks = settings.max_num_seqs, PRIORITIES[1] - PRIORITIES[0] + 1 if settings.priorities else 1
+    replica = np.repeat(replica_record(settings, hash_tokens), replicas)
+    replica["bin_seconds"] = bin_seconds
+    return EngineState(
+        rows=rows,
+        replicas=replica,
+        running=np.zeros((replicas, seqs), np.int32),
+        finishing=np.zeros((replicas, 2 * seqs), np.int32),
+        chunks=np.zeros((replicas, seqs, 2), np.int64),
+        heads=np.full((replicas, ranks), NOBODY, np.int32),
+        tails=np.full((replicas, ranks), NOBODY, np.int32),
+        nodes=np.zeros((replicas, max(1, kinds)), NODE),
+        hashes=hashes,
+        phases=np.zeros((replicas, settings.block_tokens), np.int64),
+        timeline=np.zeros((replicas, bins), BIN),
+        log=np.zeros((replicas, log), STEP),
+        constants=table.constants.astype(CONSTANTS),
+        by_tokens=table.by_tokens[np.newaxis],
+        by_rows=table.by_rows[np.newaxis],
+    )
