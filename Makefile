@@ -8,6 +8,7 @@ STAMP  := $(VENV)/.installed
 NAME   ?= dev
 K      ?=
 CLUSTER ?=
+OPERATOR ?=
 TRACE  ?=
 PEERS  ?=
 PYTEST := $(BIN)/python -m pytest
@@ -15,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down demo crds chart docs accuracy bench-plan bench-simulator golden lock clean
+.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy bench-plan bench-simulator golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,8 +77,9 @@ test: check e2e ## Everything CI runs
 	@why="$$(PYTHONPATH=local $(PYTHON) -m firsttoken_local.check --real-node 2>&1)" || { \
 	  echo "left out: make e2e-real ($${why#error: })"; exit 0; }; $(MAKE) e2e-real
 
-cluster: possible $(STAMP) ## Start the local cluster for your own kubectl apply (NAME=dev; REAL_NODE=1 adds a real node, needs root)
-	$(BIN)/python -m firsttoken_local up --name "$(NAME)" --operator $(if $(REAL_NODE),--real-node)
+cluster: possible $(STAMP) ## Start the local cluster for your own kubectl apply (NAME=dev; REAL_NODE=1: a real node and images, needs root; OPERATOR=0: left to your helm install)
+	@$(BIN)/python -m firsttoken_local up --name "$(NAME)" $(if $(filter 0,$(OPERATOR)),--bare,--operator) \
+	  $(if $(REAL_NODE),--real-node --images)
 
 cluster-down: $(STAMP) ## End it and remove its state (NAME=dev)
 	$(BIN)/python -m firsttoken_local down --name "$(NAME)"
@@ -93,6 +95,7 @@ chart: crds ## Copy CRDs and accelerator catalogue into the chart
 
 docs: chart ## Generate the generated documents
 	$(BIN)/python -m firsttoken_operator.generate validation
+	$(BIN)/python -m firsttoken_operator.generate fields
 	$(BIN)/python -m firsttoken_operator.generate cli
 
 accuracy: $(STAMP) ## Write docs/accuracy.md: the time model against measurements (REFIT=1 fits it anew, about 5 minutes)
@@ -119,6 +122,9 @@ lock: ## Lock the newest versions that pyproject.toml allows
 	$(BIN)/uv pip compile requirements/runtime-cpu.in --override requirements/runtime-cpu.overrides \
 	  --excludes requirements/runtime-cpu.excludes --python-version 3.11 --python-platform x86_64-manylinux_2_36 \
 	  --only-binary :all: --generate-hashes --no-emit-index-url --no-header --quiet -o requirements/runtime-cpu.lock
+
+clean-cache: $(STAMP) ## Remove what was built outside the tree (the next command that needs it builds it again)
+	@$(BIN)/python -m firsttoken_local cache --remove
 
 clean: ## Remove what was installed and generated here (not the cache outside the tree)
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m firsttoken_local down --all

@@ -25,16 +25,16 @@ from firsttoken_local.controlplane import (
     start_api,
     start_controllers,
 )
+from firsttoken_local.ending import down, state_lock
 from firsttoken_local.errors import LocalError
 from firsttoken_local.fakenodes import STORAGE_CLASS, NodeShape, add_nodes, start_kwok
 from firsttoken_local.guard import release, start_guard
 from firsttoken_local.kube import KubeClient, Object
 from firsttoken_local.layout import PORT_NAMES, REPOSITORY, Layout, cluster_folder, load_layout
-from firsttoken_local.node import PROCESS as NODE_PROCESS
 from firsttoken_local.node.realnode import RealNode, start_node, with_network
 from firsttoken_local.node.registration import refuse_second
 from firsttoken_local.node.requirements import check_machine
-from firsttoken_local.node.teardown import in_use, remove_traces
+from firsttoken_local.node.teardown import in_use
 from firsttoken_local.ports import choose_ports, is_free
 from firsttoken_local.processes import ProcessTable
 from firsttoken_local.progress import Progress, Silent
@@ -43,8 +43,6 @@ from firsttoken_local.signals import ending_signals_raise
 from firsttoken_local.waiting import wait_for
 
 GATEWAY_CRDS = ("gatewayclasses", "gateways", "httproutes")
-# Ended from the outside in: whoever writes goes before what it writes to.
-DOWN_ORDER = (("kwok", "prometheus", *NAMES[2:]), NAMES[1:2], NAMES[:1])
 
 
 @dataclass(frozen=True)
@@ -136,8 +134,8 @@ def up(
     """Bring a cluster up: build what is missing, start what does not run, and wait until pods can be scheduled.
 
     What runs already is used as it is. ``manifests`` (for instance accelerator profiles) are applied after the
-    definitions of Gateway API and of this repository's ``crds/`` (without ``definitions`` the latter are left to
-    ``helm install``). ``directory`` replaces ``.cluster/<name>``.
+    definitions of Gateway API and of this repository's ``crds/`` (a cluster made without ``definitions`` leaves the
+    latter to ``helm install`` for good). ``directory`` replaces ``.cluster/<name>``.
     ``real_node`` adds a node that runs pods, which needs Linux and root; a cluster that has one keeps it.
 
     Raises:
@@ -152,11 +150,11 @@ def up(
         check_machine(told)
     sets = ["kubernetes", "kwok", "gateway-api"] + (["prometheus"] if prometheus else [])
     binaries = ensure([*sets, *(NODE_SETS if real_node else ())], told)
-    with locked(_lock(folder)):
-        layout = load_layout(folder) or Layout(folder, choose_ports(PORT_NAMES))
+    with locked(state_lock(folder)):
+        layout = load_layout(folder) or Layout(folder, choose_ports(PORT_NAMES), definitions=definitions)
         layout = with_network(layout) if real_node else layout
         layout.save()
-        paths = [*([REPOSITORY / "crds"] if definitions else []), *manifests]
+        paths = [*([REPOSITORY / "crds"] if layout.definitions else []), *manifests]
         return _start(layout, binaries, nodes, told, paths)
 
 
@@ -165,6 +163,7 @@ def _start(
 ) -> LocalCluster:
     started = time.monotonic()
     processes = ProcessTable(layout.directory)
+    ended_before = processes.ended()  # by itself or killed, such as an operator: whoever started it does so again
     _check_ports(layout, processes)
     prepare(layout)
     node = start_node(layout, processes, binaries)  # containerd gets ready while the control plane does
@@ -186,7 +185,7 @@ def _start(
     client.wait("v1", "ServiceAccount", "default", bool)  # without it no pod is admitted
     if server:
         server.await_ready()
-    processes.check_all()
+    processes.check_all(apart_from=ended_before)
     told.line(f"cluster: up after {time.monotonic() - started:.1f} s")
     return LocalCluster(
         layout=layout,
@@ -220,34 +219,6 @@ def _apply_definitions(client: KubeClient, binaries: dict[str, Path], manifests:
     paths = [gateway / f"gateway.networking.k8s.io_{name}.yaml" for name in GATEWAY_CRDS]
     paths.append(binaries["kwok"] / "stages" / STORAGE_CLASS)
     apply_objects(client, read_objects([*paths, *manifests]))
-
-
-def down(name: str = "default", *, directory: Path | None = None) -> bool:
-    """End a cluster and remove its state, also after a crash; return whether there was one.
-
-    Raises:
-        LocalError: a process could not be ended, or something of a real node is left.
-    """
-    folder = directory or cluster_folder(name)
-    with locked(_lock(folder)):
-        processes = ProcessTable(folder)
-        existed = folder.exists() or bool(processes.marked())
-        processes.stop([NODE_PROCESS], grace_s=1.0)  # its containers and mounts end with it
-        known = {one for group in DOWN_ORDER for one in group}
-        processes.stop([one.name for one in processes.records() if one.name not in known], grace_s=10.0)
-        for group in DOWN_ORDER:
-            # The state is thrown away: nobody has to wait for an orderly end.
-            processes.stop(group, grace_s=1.0)
-        processes.stop_all(grace_s=1.0)  # also what has no record, such as after the folder was removed by hand
-        remove_traces(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        _lock(folder).unlink(missing_ok=True)
-    return existed
-
-
-def _lock(folder: Path) -> Path:
-    """Return the lock of a state directory: beside it, because it must outlive it."""
-    return folder.parent / f".{folder.name}.lock"
 
 
 @contextlib.contextmanager

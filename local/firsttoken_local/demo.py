@@ -19,6 +19,7 @@ from rich.markup import escape
 from firsttoken_local import cluster as local
 from firsttoken_local import real_demo
 from firsttoken_local.cluster import LocalCluster
+from firsttoken_local.ending import down
 from firsttoken_local.errors import LocalError
 from firsttoken_local.guard import release, start_guard
 from firsttoken_local.layout import REPOSITORY, cluster_folder
@@ -151,7 +152,7 @@ def _run(name: str, console: Console, *, keep: bool, real: bool) -> int:
             if real:
                 real_demo.play(cluster, console)
             else:
-                start_operator(cluster)
+                start_operator(cluster, offline=False)
                 play(cluster, console)
             code = 0
             if keep:
@@ -187,7 +188,7 @@ def _cluster(name: str, *, keep: bool, real: bool) -> Iterator[LocalCluster]:
             if not kept:
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     told.line("\ncleaning up …")
-                local.down(name)
+                down(name, progress=told)
         finally:
             release(guard, keep=kept)
 

@@ -18,12 +18,12 @@ class LocalError(Exception):
         return f"{self.message}\n{self.details}" if self.details else self.message
 
 
-def tail(path: Path, lines: int = 15) -> str:
-    """Return the last ``lines`` lines of a file, or an empty string when there is no such file."""
+def tail(path: Path, lines: int = 15, start: int = 0) -> str:
+    """Return the last ``lines`` lines of a file from byte ``start`` on; an empty string when there is no such file."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - 400 * lines))
+            file.seek(max(start, file.tell() - 400 * lines))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""

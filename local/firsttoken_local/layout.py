@@ -28,11 +28,15 @@ def cluster_folder(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths below one state directory, and the ports and (with a real node) the addresses chosen for it."""
+    """The paths below one state directory, and the ports and (with a real node) the addresses chosen for it.
+
+    Without ``definitions`` the cluster is left to a ``helm install``, which brings definitions and operator.
+    """
 
     directory: Path
     ports: dict[str, int]
     network: NodeNetwork | None = None
+    definitions: bool = True
 
     @property
     def pki(self) -> Path:
@@ -59,6 +63,11 @@ class Layout:
         return f"https://127.0.0.1:{self.ports['apiserver']}"
 
     @property
+    def values(self) -> Path:
+        """The chart's values that name the images which were imported into the real node."""
+        return self.directory / "values.yaml"
+
+    @property
     def schemas(self) -> Path:
         """JSON schemas of all kinds that the API server serves."""
         return self.directory / "schemas"
@@ -71,7 +80,8 @@ class Layout:
     def save(self) -> None:
         """Write down what was chosen."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        chosen = {"ports": self.ports, "network": asdict(self.network) if self.network else None}
+        network = asdict(self.network) if self.network else None
+        chosen = {"ports": self.ports, "network": network, "definitions": self.definitions}
         (self.directory / "state.json").write_text(json.dumps(chosen, indent=1) + "\n")
 
 
@@ -86,6 +96,7 @@ def load_layout(directory: Path) -> Layout | None:
         chosen = json.loads((directory / "state.json").read_text())
         ports, network = chosen["ports"], chosen.get("network")
         numbers = {name: int(ports[name]) for name in PORT_NAMES}
-        return Layout(directory, numbers, NodeNetwork(**network) if network else None)
+        known = NodeNetwork(**network) if network else None
+        return Layout(directory, numbers, known, bool(chosen.get("definitions", True)))
     except (OSError, ValueError, KeyError, TypeError):
         return None

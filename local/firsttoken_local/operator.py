@@ -22,19 +22,18 @@ class Operator:
     liveness_port: int
 
 
-def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str) -> Operator:
+def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str, offline: bool = True) -> Operator:
     """Start the operator as user ``firsttoken-operator`` and wait until it is live; Prometheus scrapes it.
 
-    ``flags`` are further ones of its command line. One that runs under ``name`` is left as it is.
+    ``flags`` are further ones of its command line. One that runs under ``name`` is left as it is, unless its command
+    line would be another now (a real node came, the images' names changed).
+    ``offline`` forbids it to ask the hub about a model that nothing else describes, so that tests ask nothing outside
+    this machine; without it this process's own environment decides (HF_HUB_OFFLINE, HF_TOKEN, HF_ENDPOINT, proxies).
 
     Raises:
         LocalError: it ended, or was not live within 60 s; holds the end of its log.
     """
-    record = cluster.processes.record(name)
-    if record is not None and cluster.processes.alive(name):
-        ports = {flag: int(value) for flag, value in zip(record.argv, record.argv[1:], strict=False) if "port" in flag}
-        return Operator(ports["--metrics-port"], ports["--liveness-port"])
-    ports = choose_ports(["metrics", "liveness"])
+    ports = _ports_of_running(cluster, name) or choose_ports(["metrics", "liveness"])
     arguments = [
         *("--kubeconfig", str(cluster.operator_kubeconfig)),
         *("--bind", "127.0.0.1"),
@@ -43,10 +42,17 @@ def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str) -> Oper
         *(["--no-ask-envoys"] if cluster.node is None else []),  # pods of fake nodes answer nobody
         *flags,
     ]
-    # Nothing outside this machine is asked; a model that the catalogue lacks is described in the spec.
-    environment = {"HF_HUB_OFFLINE": "1"}
+    environment = {"HF_HUB_OFFLINE": "1"} if offline else {}
     cluster.processes.start(name, [sys.executable, "-m", "firsttoken_operator", *arguments], environment)
     await_http(cluster.processes, name, ports["liveness"], "/healthz")
     if cluster.prometheus is not None:
         cluster.prometheus.add_target(name, f"127.0.0.1:{ports['metrics']}")
     return Operator(ports["metrics"], ports["liveness"])
+
+
+def _ports_of_running(cluster: LocalCluster, name: str) -> dict[str, int]:
+    record = cluster.processes.record(name)
+    if record is None or not cluster.processes.alive(name):
+        return {}
+    given = dict(zip(record.argv, record.argv[1:], strict=False))
+    return {port: int(given[f"--{port}-port"]) for port in ("metrics", "liveness")}

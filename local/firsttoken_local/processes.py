@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,12 +26,16 @@ _children: dict[int, subprocess.Popen[bytes]] = {}  # started by this interprete
 
 @dataclass(frozen=True)
 class Record:
-    """What is remembered of a started process; ``started`` tells it from a later one with the same id."""
+    """What is remembered of a started process; ``started`` tells it from a later one with the same id.
+
+    ``log_start`` is the size of its log, in bytes, when it was started: what came before are others' words.
+    """
 
     name: str
     pid: int
     started: str
     argv: tuple[str, ...]
+    log_start: int = 0
 
 
 def start_time(pid: int) -> str | None:
@@ -85,7 +89,9 @@ class ProcessTable:
         """Return the record of one process, or None when there is none that can be read."""
         try:
             data = json.loads((self._run / f"{name}.json").read_text())
-            return Record(data["name"], int(data["pid"]), data["started"], tuple(data["argv"]))
+            return Record(
+                data["name"], int(data["pid"]), data["started"], tuple(data["argv"]), int(data.get("log_start", 0))
+            )
         except (OSError, ValueError, KeyError):
             return None
 
@@ -108,6 +114,7 @@ class ProcessTable:
         self._run.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log(name).open("ab") as log:
+            log_start = log.tell()
             try:
                 child = subprocess.Popen(
                     list(argv),
@@ -122,7 +129,7 @@ class ProcessTable:
                 raise LocalError(f"{name} cannot be started: {error}") from error
         _children[child.pid] = child
         # A process that ended at once has no start time; the empty one matches nothing, so it counts as dead.
-        self._remember(Record(name, child.pid, start_time(child.pid) or "", tuple(argv)))
+        self._remember(Record(name, child.pid, start_time(child.pid) or "", tuple(argv), log_start))
         return True
 
     def check(self, name: str) -> None:
@@ -136,12 +143,18 @@ class ProcessTable:
         record = self.record(name)
         child = _children.get(record.pid) if record else None
         code = f" with exit status {child.returncode}" if child and child.returncode is not None else ""
-        raise LocalError(f"{name} ended early{code}; log: {self.log(name)}", tail(self.log(name)))
+        said = tail(self.log(name), start=record.log_start if record else 0)
+        raise LocalError(f"{name} ended early{code}; log: {self.log(name)}", said)
 
-    def check_all(self) -> None:
-        """The same for every recorded process."""
+    def ended(self) -> list[Record]:
+        """Return the records of the processes that are not alive any more."""
+        return [record for record in self.records() if not self.alive(record.name)]
+
+    def check_all(self, apart_from: Collection[Record] = ()) -> None:
+        """The same for every recorded process; what had :meth:`ended` before, and was not started again, is no news."""
         for record in self.records():
-            self.check(record.name)
+            if record not in apart_from:
+                self.check(record.name)
 
     def stop(self, names: Iterable[str], grace_s: float = 10.0) -> None:
         """End processes: SIGTERM to all, and SIGKILL to those that are left after ``grace_s`` seconds.

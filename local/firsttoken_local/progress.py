@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from typing import Protocol, TextIO
 
 
@@ -52,3 +55,15 @@ class Printed:
             self._dirty = True
         elif time.monotonic() - self._last >= self._every_s:
             self.line(text)
+
+
+@contextlib.contextmanager
+def told_when_slow(told: Progress, text: str, after_s: float = 3.0) -> Iterator[None]:
+    """Tell ``text`` in one line if the block takes longer than ``after_s`` seconds; a quick one stays silent."""
+    timer = threading.Timer(after_s, told.line, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

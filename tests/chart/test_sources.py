@@ -2,15 +2,18 @@
 
 import importlib.util
 import json
+import re
 import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import yaml
+from e2e.chart.empty_values import HANDED_ON, MAY_BE_EMPTY, paths
 
 from firsttoken.api.records import AcceleratorProfile
 from firsttoken.manifests.images import Images
+from firsttoken_operator.__main__ import _parser
 
 REPOSITORY = Path(__file__).parents[2]
 CHARTS = REPOSITORY / "charts"
@@ -60,6 +63,33 @@ def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
                 compare(one, declared["properties"][name], f"{path}.{name}")
 
     compare(values(), schema, "")
+
+
+def test_the_schema_misses_every_key_that_must_not_be_empty() -> None:
+    """`key:` is null, which removes the default from what the templates see; e2e/chart sees helm refuse it."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    required: set[str] = set()
+
+    def collect(declared: dict[str, Any], path: str) -> None:
+        required.update(f"{path}{name}" for name in declared.get("required", ()))
+        for name, one in declared["properties"].items():
+            if "properties" in one and name not in HANDED_ON:
+                collect(one, f"{path}{name}.")
+
+    collect(schema, "")
+    assert required == {path for path, _ in paths()} - MAY_BE_EMPTY
+    assert {path for path, _ in paths()} > MAY_BE_EMPTY
+
+
+def test_flags_refused_in_extra_args_are_those_of_the_deployment() -> None:
+    template = (CHART / "templates" / "deployment.yaml").read_text()
+    rendered = set(re.findall(r"^ +- --([a-z-]+)", template, re.MULTILINE))
+    table = (CHART / "templates" / "_check.tpl").read_text().partition('{{- define "firsttoken.flags" -}}\n')[2]
+    refused = yaml.safe_load(table.partition("{{- end -}}")[0])
+    assert rendered == refused.keys()
+    assert list(refused) == sorted(refused), "the first that fits is told, so a flag comes before its longer ones"
+    options = {one for action in _parser()._actions for one in action.option_strings}
+    assert {f"--{flag}" for flag in refused} <= options
 
 
 def test_every_value_is_documented() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from firsttoken_local import __main__ as commands
-from firsttoken_local import builds, check, cluster, controlplane, layout
+from firsttoken_local import builds, check, controlplane, layout
 from firsttoken_local.builds import cache_folder, locked, make_cache
+from firsttoken_local.ending import down
 from firsttoken_local.errors import LocalError
 from firsttoken_local.layout import PORT_NAMES, REPOSITORY, Layout
 
@@ -77,7 +78,7 @@ def test_a_lock_may_be_removed_by_who_holds_it(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_is_down_leaves_no_lock(tmp_path: Path) -> None:
-    assert not cluster.down(directory=tmp_path / "none")
+    assert not down(directory=tmp_path / "none")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -117,6 +117,43 @@ def test_check_shows_status_and_log_of_an_early_end(table: ProcessTable) -> None
     assert fault.value.details == "no such option"
 
 
+BAD = [sys.executable, "-c", "import sys; print(sys.argv[1], flush=True); sys.exit(3)"]
+
+
+def test_what_had_ended_before_is_no_fault_until_it_is_started_again(table: ProcessTable) -> None:
+    table.start("alive", SLEEP)
+    table.start("bad", [*BAD, "of old"])
+    wait_for("its end", lambda: not table.alive("bad"), timeout_s=10)
+    before = ProcessTable(table.directory).ended()  # as a later command sees it
+    assert [record.name for record in before] == ["bad"]
+    table.check_all(apart_from=before)
+    with pytest.raises(LocalError, match="bad ended early"):
+        table.check_all()
+    table.start("bad", [*BAD, "of this start"])
+    wait_for("its end", lambda: not table.alive("bad"), timeout_s=10)
+    with pytest.raises(LocalError, match="bad ended early with exit status 3") as fault:
+        table.check_all(apart_from=before)
+    assert fault.value.details == "of this start"
+
+
+def test_what_ends_during_a_start_is_a_fault(table: ProcessTable) -> None:
+    table.start("one", SLEEP)
+    before = table.ended()
+    os.kill(pid_of(table, "one"), signal.SIGKILL)
+    wait_for("death", lambda: not table.alive("one"), timeout_s=10)
+    with pytest.raises(LocalError, match="one ended early"):
+        table.check_all(apart_from=before)
+
+
+def test_a_record_of_an_earlier_version_is_read(table: ProcessTable) -> None:
+    table.start("one", SLEEP)
+    path = table.directory / "run" / "one.json"
+    data = json.loads(path.read_text())
+    del data["log_start"]
+    path.write_text(json.dumps(data))
+    assert table.alive("one")
+
+
 def test_a_missing_program_is_a_clear_fault(table: ProcessTable) -> None:
     with pytest.raises(LocalError, match="ghost cannot be started"):
         table.start("ghost", [str(table.directory / "nothing")])

@@ -18,12 +18,15 @@
 {{- printf "%s-operator" (include "firsttoken.fullname" .) -}}
 {{- end -}}
 
-{{- /* Cluster-scoped names: of a namespaced release with its namespace, so that several can live in one cluster. */ -}}
+{{- /* Cluster-scoped names: of a namespaced release with its namespace, so that several can live in one cluster. The
+hash tells release `a` in `team` from release `firsttoken` in `team-a`, which read the same; 63 characters at most. */ -}}
 {{- define "firsttoken.clusterName" -}}
+{{- $operator := include "firsttoken.operator" . -}}
 {{- if .Values.watchNamespaces -}}
-{{- printf "%s-%s" .Release.Namespace (include "firsttoken.operator" .) -}}
+{{- $hash := printf "%s/%s" .Release.Namespace $operator | sha256sum | trunc 8 -}}
+{{- printf "%s-%s" (printf "%s-%s" .Release.Namespace $operator | trunc 54 | trimSuffix "-") $hash -}}
 {{- else -}}
-{{- include "firsttoken.operator" . -}}
+{{- $operator -}}
 {{- end -}}
 {{- end -}}
 
@@ -60,16 +63,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
-{{- end -}}
-{{- end -}}
-
-{{- /* What the schema can't say: values that contradict each other. */ -}}
-{{- define "firsttoken.check" -}}
-{{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) -}}
-{{- fail "replicas: more than one operator needs leaderElection.enabled: true; otherwise they work against each other" -}}
-{{- end -}}
-{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) -}}
-{{- fail "metrics.serviceMonitor.enabled: it selects the metrics Service; set metrics.service.enabled: true" -}}
 {{- end -}}
 {{- end -}}
 
