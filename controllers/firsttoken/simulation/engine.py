@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from firsttoken.simulation.engine_kv import BlockPool
+from firsttoken.simulation.engine_remote import grant_loaded, pull
 from firsttoken.simulation.fast import check
 from firsttoken.simulation.requests import Requests
-from firsttoken.simulation.settings import EngineSettings
+from firsttoken.simulation.settings import EngineSettings, Link
+from firsttoken.simulation.state import AWAITED, LOADED, LOCAL
 
 
 class Clock(Protocol):
@@ -45,6 +49,7 @@ class Served:
     finish: float = math.nan
     preempted: int = 0
     cached: int = 0
+    remote: int = LOCAL  # where its prompt's KV is: see state.py
 
     @property
     def tokens(self) -> int:
@@ -54,7 +59,7 @@ class Served:
     @property
     def decodes(self) -> bool:
         """Only the newest token is to be computed."""
-        return self.generated > 0 and self.computed == self.tokens - 1
+        return (self.generated > 0 or self.remote == LOADED) and self.computed == self.tokens - 1
 
 
 class Step(NamedTuple):
@@ -70,37 +75,35 @@ class Step(NamedTuple):
     kv_blocks: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Engine:
-    """One replica. Every step is kept."""
+    """One replica. Every step is kept. `holds`: KV of who has ended stays; `link`: how KV from elsewhere comes."""
 
     requests: Requests
     settings: EngineSettings
     clock: Clock
     steps: list[Step] = field(default_factory=list)
     closed: bool = False
+    holds: bool = False
+    link: Link = field(default_factory=Link)
     think_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         check(self.requests, self.settings)
         own, hashes = self.requests, self.requests.dense_hashes()[0].tolist()
+        priorities = own.priority if self.settings.priorities else np.zeros(len(own), int)
+        lengths = zip(own.prompt_tokens.tolist(), own.output_tokens.tolist(), priorities.tolist(), strict=True)
         self.rows = [
-            Served(
-                i,
-                int(own.prompt_tokens[i]),
-                int(own.output_tokens[i]),
-                int(own.priority[i]) if self.settings.priorities else 0,
-                hashes[own.hash_offsets[i] : own.hash_offsets[i + 1]],
-            )
-            for i in range(len(own))
+            Served(i, *one, hashes[own.hash_offsets[i] : own.hash_offsets[i + 1]]) for i, one in enumerate(lengths)
         ]
         self.pool = BlockPool(self.settings.kv_blocks, max(1, own.hash_tokens // self.settings.block_tokens))
         self.coming: list[Served] = []
+        self.loaded: list[Served] = []
         self.waiting: list[Served] = []
         self.running: list[Served] = []
         self.finishing: list[Served] = []
         self.arrived, self.unsent = 0, len(self.rows)
-        self.decides, self.end, self.preempted = 0.0, 0.0, False
+        self.decides, self.end, self.link_free, self.preempted = 0.0, 0.0, 0.0, False
 
     def send(self, row: int, arrival: float) -> None:
         """Request `row` leaves its client at `arrival`."""
@@ -148,15 +151,19 @@ class Engine:
     def _arrive(self, now: float) -> None:
         while self.coming and self.coming[0].ready <= now:
             one = self.coming.pop(0)
+            if one.remote == LOADED:
+                self.loaded.append(one)
+                continue
             one.order, self.arrived = self.arrived, self.arrived + 1
             insort(self.waiting, one, key=_urgency)
 
     def _release(self, now: float) -> None:
         for one in [r for r in self.finishing if r.finish <= now]:
             self.finishing.remove(one)
-            self._give_back(one)
+            if not self.holds:
+                self.give_back(one)
 
-    def _give_back(self, one: Served) -> None:
+    def give_back(self, one: Served) -> None:
         unshared = 0
         if self.settings.prefix_caching:
             unshared = max(0, min(one.computed // self.settings.block_tokens - one.covered, one.private))
@@ -166,12 +173,13 @@ class Engine:
     def _compose(self, start: float) -> bool:
         budget, self.preempted = self._grant_running()
         if not self.preempted:
+            budget = grant_loaded(self, budget, start)
             self._grant_waiting(budget, start)
         return any(r.granted for r in self.running)
 
     def _bound(self) -> int:
         """Most tokens of one prompt in this step: a long one must not starve the others, if there are any."""
-        alone = len(self.running) + len(self.finishing) + len(self.waiting) <= 1
+        alone = len(self.running) + len(self.finishing) + len(self.waiting) + len(self.loaded) <= 1
         threshold = 0 if alone or not self.settings.chunked_prefill else self.settings.long_prefill_threshold
         return threshold or self.settings.token_budget
 
@@ -180,29 +188,31 @@ class Engine:
         while place < len(self.running) and budget:
             one = self.running[place]
             new = min(one.tokens - one.computed, bound, budget)
-            need = self._blocks(one.computed + new) - one.covered - one.private
+            need = self.blocks(one.computed + new) - one.covered - one.private
             while need > self.pool.free:
-                victim = max(self.running, key=_urgency)
+                victim = max(self.running, key=_urgency) if self.settings.priorities else self.running[-1]
                 preempted = True
                 if self.running.index(victim) < place:
                     place -= 1
                 budget += self._preempt(victim)
                 if victim is one:
                     return budget, preempted
-            self._give(one, new, max(0, need))
+            self.give(one, new, max(0, need))
             budget -= new
             place += 1
         return budget, preempted
 
     def _preempt(self, victim: Served) -> int:
         self.running.remove(victim)
-        self._give_back(victim)
+        self.give_back(victim)
         granted, victim.granted, victim.computed = victim.granted, 0, 0
         victim.preempted += 1
-        insort(self.waiting, victim, key=_urgency)
+        self.waiting.insert(0, victim)
+        if self.settings.priorities:
+            self.waiting.sort(key=_urgency)
         return granted
 
-    def _give(self, one: Served, tokens: int, blocks: int) -> None:
+    def give(self, one: Served, tokens: int, blocks: int) -> None:
         """Tokens of this step and KV blocks; what is full after it is in the prefix cache from now on, as in vLLM."""
         settings = self.settings
         self.pool.take(blocks)
@@ -218,14 +228,18 @@ class Engine:
     def _grant_waiting(self, budget: int, start: float) -> None:
         while budget and self.waiting and len(self.running) + len(self.finishing) < self.settings.most_running:
             one = self.waiting[0]
+            if one.remote == AWAITED and pull(self, one, start):
+                continue
+            if one.remote == AWAITED:
+                return
             hit, idle = self._hit(one)
             cached = hit * self.settings.block_tokens
             new = min(one.tokens - cached, self._bound())
             if new > budget and not self.settings.chunked_prefill:
                 return
             new = min(new, budget)
-            held = self.settings.reserved_blocks or self._blocks(cached + new)
-            whole = self._blocks(one.tokens) if self.settings.full_prompt_fits else 0
+            held = self.settings.reserved_blocks or self.blocks(cached + new)
+            whole = self.blocks(one.tokens) if self.settings.full_prompt_fits else 0
             busy = self.running or self.finishing
             spare = self.settings.watermark_blocks if busy else 0
             if max(held, whole) - hit + idle + spare > self.pool.free:
@@ -235,7 +249,7 @@ class Engine:
             one.covered, one.computed = hit, cached
             if not one.preempted:
                 one.cached, one.queued = cached, start
-            self._give(one, new, held - hit)
+            self.give(one, new, held - hit)
             self.running.append(one)
             budget -= new
 
@@ -245,10 +259,10 @@ class Engine:
         hit, idle = self.pool.cached_blocks(one.hashes, (one.tokens - 1) // self.settings.block_tokens)
         # A group counts as a whole, so alone a request may fit only without it.
         alone = not self.running and not self.finishing
-        whole = max(self.settings.reserved_blocks, self._blocks(one.tokens))
+        whole = max(self.settings.reserved_blocks, self.blocks(one.tokens))
         return (0, 0) if alone and whole - hit + idle > self.pool.free else (hit, idle)
 
-    def _blocks(self, tokens: int) -> int:
+    def blocks(self, tokens: int) -> int:
         return -(-tokens // self.settings.block_tokens)
 
     def _run(self, start: float) -> None:
@@ -256,8 +270,9 @@ class Engine:
         contexts = [r.tokens for r in self.running if r.granted and r.decodes]
         seconds, gpu = self.clock.step_seconds(chunks, contexts)
         self.end = start + seconds
-        running, tokens = len(self.running) + len(self.finishing), sum(c for _, c in chunks)
-        self.steps.append(Step(start, seconds, gpu, tokens, len(contexts), running, len(self.waiting), self.pool.used))
+        people = len(self.running) + len(self.finishing), len(self.waiting) + len(self.loaded)
+        tokens = sum(c for _, c in chunks), len(contexts)
+        self.steps.append(Step(start, seconds, gpu, *tokens, *people, self.pool.used))
         for one in list(self.running):
             one.computed += one.granted
             if one.granted and one.computed == one.tokens:

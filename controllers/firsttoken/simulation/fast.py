@@ -73,7 +73,7 @@ class FastEngine:
         table for smaller steps, an odd number of bins.
         """
         check(requests, settings)
-        _check_sizes(settings, table, bins, bin_seconds)
+        check_sizes(settings, table, bins, bin_seconds)
         self.requests, self.settings, self._peak_token = requests, settings, table.peak_token
         hashes, self.kinds = requests.dense_hashes()
         self.state = engine_state(
@@ -101,10 +101,13 @@ class FastEngine:
         self.run_until(np.inf)
         return self.outcome()
 
-    def run_closed(self, clients: int, think_seconds: float = 0.0) -> Outcome:
+    def run_closed(
+        self, clients: int, think_seconds: float = 0.0, *, starts: NDArray[np.float64] | None = None
+    ) -> Outcome:
         """`clients` that each send the next request that long after the last token of the one before reaches them.
 
-        The arrivals of the requests are ignored; the first ones are sent at time 0. Raises SimulationInputError.
+        The arrivals of the requests are ignored; the first ones are sent at time 0, or at `starts` (seconds, one for
+        each client, rising). Raises SimulationInputError.
         """
         if clients < 1 or not 0 <= think_seconds < np.inf:
             raise SimulationInputError(
@@ -115,7 +118,7 @@ class FastEngine:
         first = min(clients, len(self.requests))
         rep["closed"], rep["cursor"], rep["think"] = 1, first, think_seconds
         for i in range(first):
-            self.send(i, 0.0)
+            self.send(i, 0.0 if starts is None else float(starts[i]))
         self.run_until(np.inf)
         return self.outcome()
 
@@ -128,13 +131,15 @@ class FastEngine:
             **{n: rows[n].copy() for n in ("arrival", "ready", "queued", "first", "finish", "preempted", "cached")},
             timeline=self.state.timeline[0].copy(),
             bin_seconds=float(rep["bin_seconds"]),
-            steps=self._log(),
+            steps=log_of(self.state, 0),
             totals=totals_of(rep, self._peak_token),
         )
 
-    def _log(self) -> NDArray[Any]:
-        log, steps = self.state.log[0], int(self.state.replicas[0]["steps"])
-        return np.roll(log, -(steps % len(log))) if steps > len(log) > 0 else log[:steps].copy()
+
+def log_of(engine: EngineState, r: int) -> NDArray[Any]:
+    """The last steps of a replica, oldest first."""
+    log, steps = engine.log[r], int(engine.replicas[r]["steps"])
+    return np.roll(log, -(steps % len(log))) if steps > len(log) > 0 else log[:steps].copy()
 
 
 def totals_of(rep: Any, peak_token: float) -> Totals:
@@ -145,7 +150,8 @@ def totals_of(rep: Any, peak_token: float) -> Totals:
     )  # fmt: skip
 
 
-def _check_sizes(settings: EngineSettings, table: StepTable, bins: int, bin_seconds: float) -> None:
+def check_sizes(settings: EngineSettings, table: StepTable, bins: int, bin_seconds: float) -> None:
+    """Raises SimulationInputError: see FastEngine."""
     most = len(table.by_tokens) - 1, len(table.by_rows) - 1
     if settings.token_budget > most[0] or settings.max_num_seqs > most[1]:
         raise SimulationInputError(

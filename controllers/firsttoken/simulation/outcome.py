@@ -1,5 +1,6 @@
 """What a simulation leaves: the times of each request, sums over time, and the last steps one by one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +41,21 @@ class Outcome:
     @property
     def tpot(self) -> NDArray[np.float64]:
         """Mean time of a token after the first; NaN where there is none."""
-        more = self.requests.output_tokens - 1.0
-        found: NDArray[np.float64] = (self.finish - self.first) / np.where(more > 0, more, np.nan)
-        return found
+        return tpot_of(self.requests, self.first, self.finish)
+
+    def times(self) -> Mapping[str, NDArray[np.float64]]:
+        """TTFT, the stages that add up to it (M1.1), and TPOT; seconds."""
+        stages, count = self.stages, len(self.arrival)
+        return {
+            "ttft": self.ttft,
+            "gateway": np.full(count, stages.gateway_seconds),
+            "input": self.ready - self.arrival - stages.gateway_seconds,
+            "queue": self.queued - self.ready,
+            "prefill": self.first - self.queued,
+            "transfer": np.zeros(count),
+            "delivery": np.full(count, stages.delivery_seconds),
+            "tpot": self.tpot,
+        }
 
     @property
     def used_bins(self) -> NDArray[Any]:
@@ -62,6 +75,13 @@ class Outcome:
         """
         tokens = self.used_bins["prefill_tokens"] + self.used_bins["decode_tokens"]
         return np.asarray(tokens * self.totals.peak_token / self.bin_seconds)
+
+
+def tpot_of(requests: Requests, first: NDArray[np.float64], finish: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean seconds of a token after the first; NaN where there is none."""
+    more = requests.output_tokens - 1.0
+    found: NDArray[np.float64] = (finish - first) / np.where(more > 0, more, np.nan)
+    return found
 
 
 @dataclass(frozen=True)

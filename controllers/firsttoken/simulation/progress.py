@@ -5,8 +5,8 @@ from typing import Any
 from firsttoken.simulation.compiled import compiled
 from firsttoken.simulation.kv_cache import free_blocks
 from firsttoken.simulation.queues import send
-from firsttoken.simulation.schedule import schedule_running, schedule_waiting
-from firsttoken.simulation.state import EngineState
+from firsttoken.simulation.schedule import schedule_loaded, schedule_running, schedule_waiting
+from firsttoken.simulation.state import LOADED, EngineState
 from firsttoken.simulation.step_cost import step_seconds
 
 
@@ -18,6 +18,7 @@ def compose(engine: EngineState, r: int, now: float) -> bool:
     rep.step_preempted = 0
     budget = schedule_running(engine, r)
     if rep.step_preempted == 0:
+        budget = schedule_loaded(engine, r, budget, now)
         schedule_waiting(engine, r, budget, now)
     ran = rep.running
     _sum_up(engine, r)
@@ -45,7 +46,7 @@ def _sum_up(engine: EngineState, r: int) -> None:
         if row.grant == 0:
             continue
         context = row.prompt + row.generated
-        if row.generated and row.computed == context - 1:
+        if row.computed == context - 1 and (row.generated or row.remote == LOADED):
             decodes += 1
             total += context
             clipped += min(float(context), window)

@@ -1,7 +1,6 @@
 """Who has not arrived, who waits, and who is done, compiled. Lists run through `next` of the rows themselves.
 
-Waiting requests are one list a priority, each first come, first served: a preempted request came before all that wait
-with its priority, so it goes to the front.
+Waiting requests are one list a priority, each first come, first served. Who has its KV from elsewhere goes before them.
 """
 
 import math
@@ -9,7 +8,7 @@ from typing import Any
 
 from firsttoken.simulation.compiled import compiled
 from firsttoken.simulation.kv_cache import free_row
-from firsttoken.simulation.state import NOBODY, EngineState
+from firsttoken.simulation.state import LOADED, NOBODY, EngineState
 
 
 @compiled
@@ -18,6 +17,13 @@ def send(rows: Any, rep: Any, i: int, arrival: float) -> None:
     row = rows[i]
     row.arrival = arrival
     row.ready = arrival + rep.gateway + rep.input + rep.input_token * row.prompt
+    expect(rows, rep, i)
+
+
+@compiled
+def expect(rows: Any, rep: Any, i: int) -> None:
+    """Request `i` is on its way and there at its `ready`."""
+    row = rows[i]
     rep.pending += 1
     last = rep.pending_tail
     if last == NOBODY or rows[last].ready <= row.ready:
@@ -52,9 +58,12 @@ def arrive(rows: Any, rep: Any, heads: Any, tails: Any, now: float) -> None:
         row = rows[i]
         rep.pending_head = row.next
         rep.pending -= 1
+        row.next = NOBODY
+        if row.remote == LOADED:
+            _add_loaded(rows, rep, i)
+            continue
         row.order = rep.arrived
         rep.arrived += 1
-        row.next = NOBODY
         last = tails[row.rank]
         if last == NOBODY:
             heads[row.rank] = i
@@ -64,6 +73,18 @@ def arrive(rows: Any, rep: Any, heads: Any, tails: Any, now: float) -> None:
         rep.waiting += 1
     if rep.pending_head == NOBODY:
         rep.pending_tail = NOBODY
+
+
+@compiled
+def _add_loaded(rows: Any, rep: Any, i: int) -> None:
+    """Its KV is here: it goes before all that wait without any."""
+    last = rep.loaded_tail
+    if last == NOBODY:
+        rep.loaded_head = i
+    else:
+        rows[last].next = i
+    rep.loaded_tail = i
+    rep.waiting += 1
 
 
 @compiled
@@ -87,24 +108,34 @@ def admit(rows: Any, rep: Any, heads: Any, tails: Any, i: int) -> None:
 
 @compiled
 def put_back(rows: Any, rep: Any, heads: Any, tails: Any, i: int) -> None:
-    """A preempted request waits again, before all others of its priority."""
+    """A preempted request waits again, before all others; with priorities, by its own and by when it came.
+
+    It came before all of its priority that wait, unless it overtook some because its KV came from elsewhere.
+    """
     row = rows[i]
-    row.next = heads[row.rank]
-    heads[row.rank] = i
-    if row.next == NOBODY:
+    before, after = NOBODY, heads[row.rank]
+    while rep.priorities and after != NOBODY and rows[after].order < row.order:
+        before, after = after, rows[after].next
+    row.next = after
+    if before == NOBODY:
+        heads[row.rank] = i
+    else:
+        rows[before].next = i
+    if after == NOBODY:
         tails[row.rank] = i
     rep.waiting += 1
 
 
 @compiled
 def release(engine: EngineState, r: int, now: float) -> None:
-    """KV and places of the requests whose last step has ended by `now` are free."""
+    """Places of the requests whose last step has ended by `now` are free, and their KV unless it is held."""
     rows, rep, finishing = engine.rows, engine.replicas[r], engine.finishing[r]
     kept = 0
     for k in range(rep.finishing):
         i = finishing[k]
         if rows[i].finish <= now:
-            free_row(rep, engine.nodes[r], engine.hashes, rows[i])
+            if not rep.holds:
+                free_row(rep, engine.nodes[r], engine.hashes, rows[i])
             rep.finished += 1
         else:
             finishing[kept] = i

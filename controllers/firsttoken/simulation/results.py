@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from firsttoken.planning.load.replica import DEFAULT_BOUNDS
 from firsttoken.planning.types import Percentiles
 from firsttoken.planning.workload import bucket_names
+from firsttoken.simulation.fleet_outcome import FleetOutcome
 from firsttoken.simulation.outcome import Outcome
 from firsttoken.simulation.quantiles import Kept, LogHistogram
 
 ALL = "all"
-STAGES = ("gateway", "input", "queue", "prefill", "delivery")
+# `transfer` is 0 but where a decode replica makes the first token.
+STAGES = ("gateway", "input", "queue", "prefill", "transfer", "delivery")
 TIMES = ("ttft", *STAGES, "tpot")
 
 
@@ -51,7 +53,9 @@ class _Bucket:
         self.times = {name: Kept() if exact else LogHistogram() for name in TIMES}
         self.requests = self.prompt = self.cached = self.preempted = 0
 
-    def add(self, outcome: Outcome, chosen: NDArray[np.bool_], times: Mapping[str, NDArray[np.float64]]) -> None:
+    def add(
+        self, outcome: Outcome | FleetOutcome, chosen: NDArray[np.bool_], times: Mapping[str, NDArray[np.float64]]
+    ) -> None:
         self.requests += int(chosen.sum())
         self.prompt += int(outcome.requests.prompt_tokens[chosen].sum(dtype=np.int64))
         self.cached += int(outcome.cached[chosen].sum(dtype=np.int64))
@@ -82,9 +86,9 @@ class Summary:
         self._bounds = np.asarray(bounds)
         self._buckets = {name: _Bucket(exact) for name in (*bucket_names(bounds), ALL)}
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome | FleetOutcome) -> None:
         """Its requests that ended; the others are left out."""
-        done, times = ~np.isnan(outcome.finish), _times(outcome)
+        done, times = ~np.isnan(outcome.finish), outcome.times()
         places = np.searchsorted(self._bounds, outcome.requests.prompt_tokens, side="left")
         for number, (name, bucket) in enumerate(self._buckets.items()):
             bucket.add(outcome, done if name == ALL else done & (places == number), times)
@@ -94,22 +98,8 @@ class Summary:
         return {name: bucket.summary() for name, bucket in self._buckets.items()}
 
 
-def summarize(outcome: Outcome, bounds: Sequence[int] = DEFAULT_BOUNDS) -> dict[str, BucketSummary]:
+def summarize(outcome: Outcome | FleetOutcome, bounds: Sequence[int] = DEFAULT_BOUNDS) -> dict[str, BucketSummary]:
     """Of one outcome, exact."""
     found = Summary(bounds)
     found.add(outcome)
     return found.buckets()
-
-
-def _times(outcome: Outcome) -> dict[str, NDArray[np.float64]]:
-    """The five stages of TTFT (M1.1), which add up to it, and TPOT; seconds."""
-    stages, count = outcome.stages, len(outcome.arrival)
-    return {
-        "ttft": outcome.ttft,
-        "gateway": np.full(count, stages.gateway_seconds),
-        "input": outcome.ready - outcome.arrival - stages.gateway_seconds,
-        "queue": outcome.queued - outcome.ready,
-        "prefill": outcome.first - outcome.queued,
-        "delivery": np.full(count, stages.delivery_seconds),
-        "tpot": outcome.tpot,
-    }

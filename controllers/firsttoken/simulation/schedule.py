@@ -8,8 +8,8 @@ from typing import Any
 
 from firsttoken.simulation.compiled import compiled
 from firsttoken.simulation.kv_cache import cache_blocks, cached_prefix, free_blocks, free_row, hold_prefix, take
-from firsttoken.simulation.queues import admit, first_waiting, put_back
-from firsttoken.simulation.state import NOBODY, EngineState
+from firsttoken.simulation.queues import admit, expect, first_waiting, put_back
+from firsttoken.simulation.state import AWAITED, LOADED, NOBODY, EngineState
 
 
 @compiled
@@ -115,7 +115,13 @@ def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> 
     heads, tails, hashes = engine.heads[r], engine.tails[r], engine.hashes
     while budget > 0 and rep.waiting and rep.running + rep.finishing < rep.most_running:
         i = first_waiting(heads)
+        if i == NOBODY:  # who waits has its KV already
+            return
         row = rows[i]
+        if row.remote == AWAITED:
+            if not _pull(engine, r, i, start):
+                return
+            continue
         target = row.prompt + row.generated
         hit, idle = cached_prefix(rep, nodes, hashes, row, target)
         whole = max(rep.reserved_blocks, blocks_of(target, rep.block_tokens))
@@ -139,5 +145,49 @@ def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> 
         rep.running += 1
         rep.admitted += 1
         budget -= new
-        if first_waiting(heads) == NOBODY:
-            return
+
+
+@compiled
+def _pull(engine: EngineState, r: int, i: int, start: float) -> bool:
+    """Blocks for the prompt of request `i`, the first that waits, and its KV is on the way. False: there is no room.
+
+    As with vLLM's NixlConnector: what the prefix cache has is not moved, and until the rest is here the request takes
+    no place among the running ones. Transfers to one replica share its link one after the other.
+    """
+    rows, rep, nodes = engine.rows, engine.replicas[r], engine.nodes[r]
+    row = rows[i]
+    hit, idle = cached_prefix(rep, nodes, engine.hashes, row, row.prompt)
+    whole, busy = max(rep.reserved_blocks, blocks_of(row.prompt, rep.block_tokens)), rep.running + rep.finishing > 0
+    if not busy and whole - hit + idle > free_blocks(rep):
+        hit, idle = 0, 0
+    if whole - hit + idle + (rep.watermark if busy else 0) > free_blocks(rep):
+        return False
+    admit(rows, rep, engine.heads[r], engine.tails[r], i)
+    hold_prefix(rep, nodes, engine.hashes, row, hit)
+    take(rep, nodes, whole - hit)
+    row.private, row.cached, row.remote = whole - hit, hit * rep.block_tokens, LOADED
+    rep.link_free = max(start, rep.link_free) + rep.link_token * (row.prompt - row.cached)
+    row.ready = rep.link_free + rep.link_set_up
+    expect(rows, rep, i)
+    return True
+
+
+@compiled
+def schedule_loaded(engine: EngineState, r: int, budget: int, start: float) -> int:
+    """Admits requests whose KV has come, to compute the last token of the prompt. Returns what is left of `budget`."""
+    rows, rep, running = engine.rows, engine.replicas[r], engine.running[r]
+    while budget > 0 and rep.loaded_head != NOBODY and rep.running + rep.finishing < rep.most_running:
+        i = rep.loaded_head
+        row = rows[i]
+        rep.loaded_head = row.next
+        if row.next == NOBODY:
+            rep.loaded_tail = NOBODY
+        rep.waiting -= 1
+        row.computed, row.grant, row.queued = row.prompt - 1, 1, start
+        if row.hash_count:
+            cache_blocks(rep, engine.nodes[r], engine.hashes, row, row.prompt)
+        running[rep.running] = i
+        rep.running += 1
+        rep.admitted += 1
+        budget -= 1
+    return budget

@@ -22,6 +22,22 @@ class Stages:
 
 
 @dataclass(frozen=True)
+class Link:
+    """The way of KV from prefill to decode replicas: seconds to set a transfer up, and for each token's KV.
+
+    Transfers to one replica come one after the other; that those from one replica may, too, is not counted.
+    """
+
+    set_up_seconds: float = 0.0
+    token_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value < math.inf:
+                raise SimulationInputError(f"{name} is {value}: give seconds from 0 on")
+
+
+@dataclass(frozen=True)
 class EngineSettings:
     """One vLLM engine. Tokens, requests and KV blocks; `kv_blocks` of `block_tokens` each.
 

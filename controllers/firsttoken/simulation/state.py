@@ -14,6 +14,8 @@ from firsttoken.simulation.step_cost import CONSTANTS
 from firsttoken.simulation.step_table import StepTable
 
 NOBODY = -1  # ends a list
+# A row's `remote`: its prompt is computed here; its KV is still elsewhere; its KV was asked for and is here at `ready`.
+LOCAL, AWAITED, LOADED = 0, 1, 2
 # Sums over time: this many bins, of a second until time has run past the last.
 BINS, BIN_SECONDS = 1024, 1.0
 
@@ -22,7 +24,7 @@ ROW = np.dtype(
     [
         *((name, np.int32) for name in (
             "prompt", "output", "rank", "hash_count", "computed", "generated", "cover", "private", "grant",
-            "preempted", "cached", "next",
+            "preempted", "cached", "next", "remote",
         )),
         ("first_hash", np.int64),
         ("order", np.int64),  # of arrival at the engine
@@ -44,6 +46,8 @@ REPLICA = np.dtype(
             # the step that was composed last
             "steady", "admitted", "step_preempted", "chunk_count", "chunk_tokens", "decodes", "longest", "below",
             "single",
+            # KV that moves: `holds` what it computed until somebody has it; rows whose KV came from elsewhere
+            "holds", "loaded_head", "loaded_tail",
             # closed loop: rows not yet sent
             "closed", "cursor",
             "peak_running", "peak_waiting", "peak_kv",
@@ -51,6 +55,8 @@ REPLICA = np.dtype(
         *((name, np.float64) for name in (
             "gateway", "input", "input_token", "delivery", "think", "start", "end", "total", "clipped", "seconds",
             "gpu", "bin_seconds", "decides",
+            # the way that KV comes: set-up, seconds a token, and until when it is taken
+            "link_set_up", "link_token", "link_free",
         )),
     ]
 )  # fmt: skip
@@ -114,6 +120,7 @@ def replica_record(settings: EngineSettings, hash_tokens: int, table: int = 0) -
         "reserved_blocks": settings.reserved_blocks, "full_fits": settings.full_prompt_fits,
         "watermark": settings.watermark_blocks, "ahead": settings.schedule_ahead, "table": table,
         "pending_head": NOBODY, "pending_tail": NOBODY, "lru_head": NOBODY, "lru_tail": NOBODY,
+        "loaded_head": NOBODY, "loaded_tail": NOBODY,
         "free_blank": settings.kv_blocks, "gateway": stages.gateway_seconds, "input": stages.input_seconds,
         "input_token": stages.input_token_seconds, "delivery": stages.delivery_seconds,
     }  # fmt: skip

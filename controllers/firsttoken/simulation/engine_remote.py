@@ -1,0 +1,48 @@
+"""KV that comes from another replica, in the exact engine: what NixlConnector does on the decode side."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import TYPE_CHECKING
+
+from firsttoken.simulation.state import LOADED
+
+if TYPE_CHECKING:
+    from firsttoken.simulation.engine import Engine, Served
+
+
+def pull(engine: Engine, one: Served, start: float) -> bool:
+    """Blocks for the prompt of the first that waits, and its KV is on the way. False: there is no room.
+
+    What the prefix cache has is not moved. Transfers share the link one after the other.
+    """
+    settings, pool = engine.settings, engine.pool
+    busy = bool(engine.running or engine.finishing)
+    whole = max(settings.reserved_blocks, engine.blocks(one.prompt))
+    hit, idle = 0, 0
+    if settings.prefix_caching:
+        hit, idle = pool.cached_blocks(one.hashes, (one.prompt - 1) // settings.block_tokens)
+    if not busy and whole - hit + idle > pool.free:
+        hit, idle = 0, 0
+    if whole - hit + idle + (settings.watermark_blocks if busy else 0) > pool.free:
+        return False
+    engine.waiting.remove(one)
+    pool.hold(one.hashes, hit)
+    pool.take(whole - hit)
+    one.covered, one.private = hit, whole - hit
+    one.cached, one.remote = hit * settings.block_tokens, LOADED
+    engine.link_free = max(start, engine.link_free) + engine.link.token_seconds * (one.prompt - one.cached)
+    one.ready = engine.link_free + engine.link.set_up_seconds
+    insort(engine.coming, one, key=lambda r: r.ready)
+    return True
+
+
+def grant_loaded(engine: Engine, budget: int, start: float) -> int:
+    """Whose KV has come computes the last token of its prompt. Returns the tokens left of `budget`."""
+    while budget and engine.loaded and len(engine.running) + len(engine.finishing) < engine.settings.most_running:
+        one = engine.loaded.pop(0)
+        one.computed, one.queued = one.prompt - 1, start
+        engine.give(one, 1, 0)
+        engine.running.append(one)
+        budget -= 1
+    return budget

@@ -1,0 +1,127 @@
+"""What a plan would start, as a fleet: its roles' engines with the live settings that they begin with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, block_tokens, memory_budget
+from firsttoken.planning.timing.device import device_from_profile
+from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.types import ModelFacts, Plan, RolePlan
+from firsttoken.simulation.errors import SimulationInputError
+from firsttoken.simulation.fleet_shape import Pool, Replica, Revision, link_of
+from firsttoken.simulation.policies import CacheAware, Policy, PowerOfTwo
+from firsttoken.simulation.requests import Requests
+from firsttoken.simulation.settings import EngineSettings
+from firsttoken.simulation.step_table import step_table
+
+Profiles = Mapping[str, AcceleratorProfileSpec]
+
+
+@dataclass(frozen=True)
+class RoleEngine:
+    """One role's engine: what it is started with, and its clock."""
+
+    role: str
+    replica: Replica
+    model: StepModel
+
+
+def revision_of_plan(plan: Plan, facts: ModelFacts, profiles: Profiles) -> Revision:
+    """The plan's replicas behind the router that would be rendered for them. `facts` are those it was planned with.
+
+    Raises SimulationInputError: a role without replicas, or pipeline stages, which overlap batches.
+    """
+    engines = [_engine(plan, role, facts, profiles[role.accelerator]) for role in plan.roles]
+    pools = [_pool(plan, role, engine) for role, engine in zip(plan.roles, engines, strict=True)]
+    if len(pools) == 1:
+        return Revision(pools[0])
+    return Revision(pools[0], pools[1], link_of(engines[0].model))
+
+
+def whole_blocks_of(given: Requests, block: int) -> Requests:
+    """The same requests with hashes of the engine's KV blocks of `block` tokens, where theirs are shorter.
+
+    A hash stands for its block and all before it, so every n-th does. Raises SimulationInputError: `block` is no
+    multiple of what is hashed.
+    """
+    own = given.hash_tokens
+    if not len(given.hashes) or own % block == 0:
+        return given
+    if block % own:
+        raise SimulationInputError(
+            f"the trace hashes blocks of {own} tokens and the engine has KV blocks of {block}: one must be a multiple "
+            "of the other; leave the hashes out"
+        )
+    every = block // own
+    counts = np.diff(given.hash_offsets) // every
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
+    kept = given.hashes[np.repeat(given.hash_offsets[:-1], counts) + (inside + 1) * every - 1]
+    return replace(given, hash_offsets=offsets, hashes=kept, hash_tokens=block)
+
+
+def _pool(plan: Plan, role: RolePlan, engine: RoleEngine) -> Pool:
+    if role.replicas < 1:
+        raise SimulationInputError(
+            f"the plan has 0 {role.role} replicas: set spec.scaling.minReplicas or replicas to 1 or more"
+        )
+    return Pool((engine.replica,) * role.replicas, _policy(plan, role))
+
+
+def _policy(plan: Plan, role: RolePlan) -> Policy:
+    """As rendered (manifests/router.py); Envoy alone takes the smaller load of two drawn at random."""
+    return CacheAware() if plan.router and role.role != "decode" else PowerOfTwo()
+
+
+def _engine(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> RoleEngine:
+    if role.pipeline_parallel > 1:
+        raise SimulationInputError(
+            f"the {role.role} role has {role.pipeline_parallel} pipeline stages, which overlap batches: that is not "
+            "simulated; set spec.engine.pins.pipelineParallel to 1"
+        )
+    model = StepModel(
+        facts,
+        device_from_profile(profile),
+        tensor_parallel=role.tensor_parallel,
+        kv_cache_dtype=role.engine_args.get("kv-cache-dtype", "auto"),
+    )
+    settings = _settings(plan, role, _kv_tokens(plan, role, facts, profile), block_tokens(profile))
+    table = step_table(model, settings.token_budget, settings.max_num_seqs)
+    return RoleEngine(role.role, Replica(replace(settings, stages=table.stages()), table), model)
+
+
+def _settings(plan: Plan, role: RolePlan, kv_tokens: int, block: int) -> EngineSettings:
+    args, live = role.engine_args, plan.settings
+    ceiling, seqs = int(args["max-num-batched-tokens"]), int(args["max-num-seqs"])
+    # The live budget is the one of prompts, the cap that of decodes (planning/plan.py); the rest is as started.
+    computes, decodes = role.role != "decode", role.role != "prefill"
+    budget = min(ceiling, live.token_budget) if computes else ceiling
+    return EngineSettings(
+        token_budget=budget,
+        max_num_seqs=min(seqs, budget),
+        kv_blocks=max(1, kv_tokens // block),
+        block_tokens=block,
+        decode_cap=min(live.decode_cap, seqs, budget) if decodes else 0,
+        chunked_prefill="no-enable-chunked-prefill" not in args,
+        long_prefill_threshold=live.long_prefill_threshold if computes else 0,
+        prefix_caching="no-enable-prefix-caching" not in args,
+    )
+
+
+def _kv_tokens(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> int:
+    """Tokens of KV of one replica; the plan keeps those of its last role only."""
+    if role is plan.roles[-1]:
+        return plan.memory.kv_cache_tokens
+    args = role.engine_args
+    load = EngineLoad(
+        token_budget=int(args["max-num-batched-tokens"]),
+        max_num_seqs=int(args["max-num-seqs"]),
+        max_model_length=plan.max_model_length,
+        request_tokens=plan.max_model_length,
+        utilization=float(args.get("gpu-memory-utilization", DEFAULT_UTILIZATION)),
+        kv_cache_dtype=args.get("kv-cache-dtype", "auto"),
+    )
+    return memory_budget(facts, profile, role.tensor_parallel, role.pipeline_parallel, load).kv_cache_tokens

@@ -1,0 +1,151 @@
+"""`firsttoken simulate`: the replicas of a plan under drawn or traced requests, in virtual time."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firsttoken.api.quantities import duration_seconds
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.api.service import InferenceService, InferenceServiceSpec
+from firsttoken.planning.lengths import choose_lengths
+from firsttoken.planning.models import model_facts
+from firsttoken.planning.refusal import InfeasibleError
+from firsttoken.planning.types import Infeasible, ModelFacts, Plan
+from firsttoken.planning.workload import resolve
+from firsttoken.simulation.errors import SimulationInputError
+from firsttoken.simulation.service_run import ServiceRun, Traffic, drawn_traffic, run_service, traced_traffic
+from firsttoken.simulation.traces import read_trace
+from firsttoken_operator.cli import model_config, simulate_html, simulate_view
+from firsttoken_operator.cli.console import echo, show
+from firsttoken_operator.cli.errors import AnswerIsNo, BadInput, ExitCode
+from firsttoken_operator.cli.files import why
+from firsttoken_operator.cli.offline import planned, services_of
+from firsttoken_operator.cli.simulate_json import document
+from firsttoken_operator.cli.simulator import compiled
+
+DEFAULT_SECONDS = 600.0
+MAX_TRACE_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked, as typed. `rate` in requests a second."""
+
+    paths: Sequence[str]
+    compare: str | None
+    trace: str | None
+    duration: str | None
+    rate: float | None
+    seed: int
+    profiles: Sequence[str]
+    config: str | None
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service, planned."""
+
+    name: str
+    spec: InferenceServiceSpec
+    plan: Plan
+    facts: ModelFacts
+    profiles: Mapping[str, AcceleratorProfileSpec]
+
+
+def simulate(question: Question, *, output: str) -> ExitCode:
+    """Simulate one service, or two under the same requests, and show what users saw."""
+    seconds = _seconds(question.duration)
+    _check(question)
+    services = [_service(question.paths, question)]
+    if question.compare is not None:
+        services.append(_service([question.compare], question))
+    try:
+        traffic = _traffic(services[0], question, seconds)
+        compiled()
+        runs = [_run(service, services[0], traffic, question.seed) for service in services]
+    except SimulationInputError as error:
+        raise BadInput(str(error)) from error
+    _emit(runs, question, output)
+    return ExitCode.DONE
+
+
+def _emit(runs: Sequence[ServiceRun], question: Question, output: str) -> None:
+    if output == "json":
+        documents = [document(run, question.seed) for run in runs]
+        value = documents[0] if len(documents) == 1 else {"services": documents}
+        echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    elif output == "html":
+        echo(simulate_html.page(runs, question.seed))
+    else:
+        show(*simulate_view.view(runs, question.seed))
+
+
+def _seconds(duration: str | None) -> float | None:
+    if duration is None:
+        return None
+    try:
+        found = duration_seconds(duration)
+    except ValueError as error:
+        raise BadInput(f"--duration: {error}") from error
+    if not found > 0:
+        raise BadInput("--duration is 0: give some time, such as 10m")
+    return found
+
+
+def _check(question: Question) -> None:
+    if question.rate is not None and not 0 < question.rate < math.inf:
+        raise BadInput(f"--rate is {question.rate:g}: give requests a second, above 0")
+    if question.seed < 0:
+        raise BadInput(f"--seed is {question.seed}: give a whole number from 0 on")
+
+
+def _service(paths: Sequence[str], question: Question) -> Service:
+    """The one service in `paths`. Raises BadInput: there are several; AnswerIsNo: it can't be planned."""
+    services, manifests = services_of(paths, question.profiles, recursive=False)
+    if len(services) > 1:
+        names = ", ".join(s["metadata"]["name"] for s in services)
+        raise BadInput(f"{', '.join(paths)}: holds {len(services)} services ({names}): give a file with one of them")
+    profiles = {name: AcceleratorProfileSpec.model_validate(p["spec"]) for name, p in manifests.items()}
+    spec = InferenceService.model_validate(services[0]).spec
+    configs = model_config.find([spec.model], question.config)
+    plan, facts = planned(spec, profiles, configs), model_facts(spec.model, configs.of(spec.model))
+    name = services[0]["metadata"]["name"]
+    if isinstance(plan, Infeasible) or isinstance(facts, Infeasible):
+        refused = plan if isinstance(plan, Infeasible) else facts
+        assert isinstance(refused, Infeasible)  # noqa: S101 - as just found
+        raise AnswerIsNo(f"{name}: infeasible ({refused.constraint}): {refused.message}")
+    return Service(name, spec, plan, facts, profiles)
+
+
+def _traffic(service: Service, question: Question, seconds: float | None) -> Traffic:
+    if question.trace is not None:
+        name = question.trace
+        return traced_traffic(read_trace(_lines(name), name), name, seconds=seconds, rate=question.rate)
+    try:
+        work = choose_lengths(service.spec, service.facts, resolve(service.spec.workload)).workload
+    except InfeasibleError as error:  # planned already, so this is not expected
+        raise AnswerIsNo(error.infeasible.message) from error
+    return drawn_traffic(
+        service.plan, work, seconds=DEFAULT_SECONDS if seconds is None else seconds, rate=question.rate,
+        seed=question.seed,
+    )  # fmt: skip
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        if Path(path).is_dir():
+            raise BadInput(f"--trace {path}: is a folder: name a CSV or JSONL file")
+        if Path(path).stat().st_size > MAX_TRACE_BYTES:
+            raise BadInput(f"--trace {path}: larger than {MAX_TRACE_BYTES // 2**20} MiB: split the file")
+        return Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"--trace {path}: not UTF-8 text: save it as UTF-8") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--trace {path}: {why(error)}") from error
+
+
+def _run(service: Service, first: Service, traffic: Traffic, seed: int) -> ServiceRun:
+    bounds = tuple(first.spec.measurement.prompt_token_buckets)  # side by side, so the same for both
+    return run_service(service.name, service.plan, service.facts, service.profiles, traffic, bounds=bounds, seed=seed)

@@ -1,0 +1,67 @@
+"""A simulated service for programs: plain values, seconds, shares as fractions, null where there is nothing to say."""
+
+import math
+from typing import Any
+
+from firsttoken.planning.types import Percentiles
+from firsttoken.simulation.outcome import Outcome
+from firsttoken.simulation.results import STAGES, BucketSummary, TimeSummary
+from firsttoken.simulation.service_run import ServiceRun
+
+
+def document(run: ServiceRun, seed: int) -> dict[str, Any]:
+    """One run, in a fixed order of keys."""
+    plan = run.plan
+    return {
+        "service": run.name,
+        "layout": plan.layout,
+        "gpus": plan.gpus,
+        "traffic": {
+            "source": run.traffic.source,
+            "requestsPerSecond": run.traffic.rate,
+            "assumedRate": run.traffic.assumed,
+            "seed": seed,
+        },
+        "requests": len(run.outcome.requests),
+        "refused": run.refused,
+        "seconds": run.seconds,
+        "outputTokensPerSecond": run.output_rate(),
+        "byPromptTokens": {name: _bucket(bucket) for name, bucket in run.buckets.items()},
+        "replicas": [_replica(run, number, one) for number, one in enumerate(run.outcome.replicas)],
+    }
+
+
+def _bucket(bucket: BucketSummary) -> dict[str, Any]:
+    return {
+        "requests": bucket.requests,
+        "ttftSeconds": _times(bucket.times["ttft"]),
+        "stages": {name: _times(bucket.times[name]) for name in STAGES},
+        "tpotSeconds": _times(bucket.times["tpot"]),
+        "hitRate": _known(bucket.hit_rate),
+        "preemptions": bucket.preemptions,
+    }
+
+
+def _times(found: TimeSummary) -> dict[str, float | None]:
+    percentiles: Percentiles = found.percentiles
+    return {"mean": _known(found.mean), **{name: _known(getattr(percentiles, name)) for name in ("p50", "p95", "p99")}}
+
+
+def _replica(run: ServiceRun, number: int, one: Outcome) -> dict[str, Any]:
+    totals = one.totals
+    return {
+        "role": run.outcome.roles[number],
+        "requests": len(one.requests),
+        "busy": run.busy(one),
+        "compute": run.compute(one),
+        "steps": totals.steps,
+        "preemptions": totals.preemptions,
+        "peakRunning": totals.peak_running,
+        "peakWaiting": totals.peak_waiting,
+        "peakKVBlocks": totals.peak_kv_blocks,
+        "kvBlocks": run.kv_blocks[number],
+    }
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
