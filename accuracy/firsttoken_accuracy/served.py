@@ -18,6 +18,7 @@ from statistics import median
 from firsttoken.planning.parallelism import why_not_divisible
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import ModelFacts
+from firsttoken.simulation.measured_models import MINIMAX
 from firsttoken_accuracy.tables import fold, rows
 from firsttoken_accuracy.whole import Run, Table, model
 
@@ -27,12 +28,7 @@ SOURCE = "AIConfigurator e2e_vllm, at most {} clients"
 
 # config.json on the hub.
 MODELS = {
-    "MiniMaxAI/MiniMax-M2.5": ModelFacts(
-        name="minimax-m2.5", parameters=228_700_000_000, hidden_size=3072, num_hidden_layers=62,
-        num_attention_heads=48, num_key_value_heads=8, head_dim=128, intermediate_size=1536, vocab_size=200064,
-        max_position_embeddings=196608, num_experts=256, num_experts_per_tok=8, moe_intermediate_size=1536,
-        weight_bytes_per_parameter=1.0, weight_group=128, quantization="fp8",
-    ),
+    "MiniMaxAI/MiniMax-M2.5": MINIMAX,
     "openai/gpt-oss-120b": ModelFacts(
         name="gpt-oss-120b", parameters=116_800_000_000, hidden_size=2880, num_hidden_layers=36,
         num_attention_heads=64, num_key_value_heads=8, head_dim=64, intermediate_size=2880, vocab_size=201088,

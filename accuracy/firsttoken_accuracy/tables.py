@@ -11,27 +11,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from firsttoken.api.records import AcceleratorProfileSpec
-from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.timing.device import Device, device_from_profile
+from firsttoken.simulation.measured_models import measured_profile
 
 DATA = Path(__file__).parents[1] / "data"
 FOLDS = 4  # the first is kept out of the shipped fit
 
-# System of the tables -> profile of the catalogue.
-SYSTEMS = {
-    "a100_sxm": "nvidia-a100-80gb",
-    "h100_sxm": "nvidia-h100-80gb",
-    "h200_sxm": "nvidia-h200",
-    "b200_sxm": "nvidia-b200",
-    "l40s": "nvidia-l40s",
-    "rtx_pro_6000_server": "nvidia-rtx-pro-6000",
-}
 MEASURED = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s")
 # L2 cache, bytes (shared/data/gpus.csv). Not in the product: an engine's KV is never found there (see kernels.py).
 L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 60e6, "b200_sxm": 126e6, "l40s": 96e6}
-# Not in the catalogue; data sheets. B300: dense FP8 4.5 PFLOP/s, BF16 2.25, 8 TB/s, NVLink 5.
+# Not in the catalogue; data sheet.
 OUTSIDE = {
-    "b300_sxm": ("NVIDIA B300 SXM", "10.3", "270Gi", 8000, 2250, 4500, 900, 64),
     "rtx4090": ("NVIDIA RTX 4090", "8.9", "24Gi", 1008, 165, 330, 0, 32),
 }
 
@@ -39,8 +29,9 @@ OUTSIDE = {
 @cache
 def device(system: str) -> Device:
     """The device of a table's system."""
-    if system in SYSTEMS:
-        return device_from_profile(catalogue()[SYSTEMS[system]])
+    known = measured_profile(system)
+    if known is not None:
+        return device_from_profile(known)
     product, capability, memory, bandwidth, fp16, fp8, link, pcie = OUTSIDE[system]
     profile = AcceleratorProfileSpec.model_validate(
         {

@@ -1,4 +1,4 @@
-"""Writes what is generated from the code: `python -m firsttoken_operator.generate crds|validation|cli [PATH]`.
+"""Writes what is generated from the code: `python -m firsttoken_operator.generate crds|validation|fields|cli [PATH]`.
 
 The texts are made elsewhere, without I/O; `make crds` and `make docs` call this.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from firsttoken.api import crd, validation_docs
-from firsttoken_operator.cli import docs
+from firsttoken_operator.cli import docs, field_docs
 
 
 def write_crds(directory: Path) -> None:
@@ -21,6 +21,11 @@ def write_crds(directory: Path) -> None:
 def write_validation(file: Path) -> None:
     """The page about what is refused."""
     _write(file, validation_docs.text())
+
+
+def write_fields(file: Path) -> None:
+    """The page about the fields of a service."""
+    _write(file, field_docs.reference())
 
 
 def write_cli(file: Path) -> None:
@@ -36,6 +41,7 @@ def _write(file: Path, text: str) -> None:
 WRITERS: Mapping[str, tuple[Callable[[Path], None], Path]] = {
     "crds": (write_crds, Path("crds")),
     "validation": (write_validation, Path("docs/validation.md")),
+    "fields": (write_fields, Path("docs/fields.md")),
     "cli": (write_cli, Path("docs/cli.md")),
 }
 

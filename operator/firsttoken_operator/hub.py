@@ -19,6 +19,7 @@ from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.hf_config import essentials, is_config
 from firsttoken.planning.hf_quantization import quantization_of
 from firsttoken.planning.models import wants_config
+from firsttoken.planning.refusal import InfeasibleError
 from firsttoken_operator.config_json import CONFIG, MAX_BYTES, QUANTIZATION, NotConfigError, json_object
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -92,7 +93,7 @@ class _Question:
 
 async def _config(session: aiohttp.ClientSession, asked: _Question) -> dict[str, Any]:
     try:
-        config = _parsed(await _text(session, asked, CONFIG), asked, CONFIG)
+        config = await _parsed(await _text(session, asked, CONFIG), asked, CONFIG)
     except _NotFoundError:
         at = f"{asked.repository} at revision {asked.revision}"
         raise HubError(f"the hub at {asked.endpoint} has no {CONFIG} of {at}") from None
@@ -100,8 +101,12 @@ async def _config(session: aiohttp.ClientSession, asked: _Question) -> dict[str,
         raise HubError(f"{CONFIG} of {asked.repository} has neither model_type nor architectures")
     if quantization_of(config) is None:
         with contextlib.suppress(_NotFoundError):
-            config["quantization_config"] = _parsed(await _text(session, asked, QUANTIZATION), asked, QUANTIZATION)
-    return essentials(config)
+            body = await _text(session, asked, QUANTIZATION)
+            config["quantization_config"] = await _parsed(body, asked, QUANTIZATION)
+    try:
+        return await asyncio.to_thread(essentials, config)
+    except InfeasibleError as error:
+        raise HubError(f"{CONFIG} of {asked.repository} can't be kept ({error})") from error
 
 
 async def _text(session: aiohttp.ClientSession, asked: _Question, name: str) -> bytes:
@@ -121,9 +126,10 @@ async def _text(session: aiohttp.ClientSession, asked: _Question, name: str) -> 
         return bytes(body)
 
 
-def _parsed(body: bytes, asked: _Question, name: str) -> dict[str, Any]:
+async def _parsed(body: bytes, asked: _Question, name: str) -> dict[str, Any]:
+    """In a thread, as all that reads a whole file: megabytes of somebody's JSON must not hold up the operator."""
     try:
-        return json_object(body)
+        return await asyncio.to_thread(json_object, body)
     except NotConfigError as error:
         raise HubError(f"{name} of {asked.repository} is {error}") from error
 

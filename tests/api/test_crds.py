@@ -109,11 +109,7 @@ def test_defaults_are_filled_in_although_their_parent_is_absent() -> None:
     filled = with_defaults({"model": {"uri": "hf://a/b"}, "accelerator": {"type": "x"}}, spec("InferenceService"))
     assert filled["layout"] == {"mode": "Auto"}
     assert filled["workload"] == {"profile": "Chat"}
-    assert filled["rollout"]["steps"] == [
-        {"weight": 10, "hold": "2h"},
-        {"weight": 50, "hold": "1h"},
-        {"weight": 100, "hold": "0s"},
-    ]
+    assert filled["rollout"] == {"approval": "Automatic", "drainTimeout": "2m"}, "not the steps: see inactive_fields"
 
 
 def test_what_would_only_be_noise_is_not_filled_in() -> None:

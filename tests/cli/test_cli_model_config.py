@@ -59,13 +59,14 @@ def test_what_modelopt_keeps_beside_it_is_read(file: Path) -> None:
         (b"[" * 100_000, "no JSON ("),
         (b"[]", "no JSON object"),
         (b'{"apiVersion": "firsttoken.dev/v1alpha1"}', "neither model_type nor architectures"),
+        (b'{"model_type": "llama", "rope_scaling": {"factor": 1e999}}', "rope_scaling.factor is inf, not a finite"),
         (b" " * (5 * 2**20), "larger than 4 MiB"),
     ],
 )
 def test_a_file_that_is_no_config(file: Path, content: bytes, part: str) -> None:
     file.write_bytes(content)
     assert part in bad([UNKNOWN], file)
-    assert bad([UNKNOWN], file).endswith("this is no model's config.json")
+    assert bad([UNKNOWN], file).endswith(("this is no model's config.json", "give spec.model.architecture.inline"))
 
 
 def test_a_file_that_can_not_be_read(tmp_path: Path) -> None:

@@ -196,3 +196,45 @@ def test_a_config_that_is_none_or_that_nobody_wants_is_bad_input(cli: Run, folde
         unwanted = cli(command, "-f", folder / "service.yaml", "--model-config", CONFIGS / "llama-3.1-8b.json")
         assert unwanted.code == 2
         assert "every model here is known" in unwanted.err
+
+
+SMALL = samples.SERVICE.replace("hf://mistralai/Mistral-7B-Instruct-v0.3", "hf://Qwen/Qwen2.5-0.5B-Instruct")
+
+
+def headline(cli: Run, folder: Path, text: str) -> str:
+    (folder / "one.yaml").write_text(text, encoding="utf-8")
+    result = cli("plan", "-f", folder / "one.yaml")
+    assert result.code == 0, result.out
+    return " ".join(result.out.partition("  Layout")[0].split())
+
+
+def test_the_headline_says_that_a_promise_is_missed(cli: Run, folder: Path) -> None:
+    slow = SMALL.replace("nvidia-a100-40gb", "cpu").replace("target: 1200ms", "target: 100ms")
+    line = headline(cli, folder, slow.replace("maxCount: 8", "maxCount: 2"))
+    assert line.startswith("kb-assistant: feasible, but misses TTFT P95 within 100 ms: ")
+    assert "is predicted even for an idle replica" in line
+    assert line.endswith("2 devices")
+    assert headline(cli, folder, samples.SERVICE) == "kb-assistant: feasible, 8 GPUs"
+
+
+def test_the_headline_counts_further_promises_that_are_missed(cli: Run, folder: Path) -> None:
+    slos = "- {metric: TTFT, percentile: 95, target: 100ms}\n  - {metric: TTFT, percentile: 50, target: 99ms}"
+    slow = SMALL.replace("nvidia-a100-40gb", "cpu")
+    line = headline(cli, folder, slow.replace("- {metric: TTFT, percentile: 95, target: 1200ms}", slos))
+    assert "(and 1 more promise, see SLOMissed)" in line
+
+
+def test_the_headline_says_that_an_image_is_needed(cli: Run, folder: Path) -> None:
+    line = headline(cli, folder, samples.SERVICE.replace("nvidia-a100-40gb", "amd-mi300x"))
+    assert line == "kb-assistant: feasible, but needs spec.engine.image; 8 GPUs"
+
+
+def test_a_model_on_a_claim_that_nobody_knows_can_be_planned_from_its_config(cli: Run, folder: Path) -> None:
+    own = folder / "own.yaml"
+    own.write_text(
+        samples.SERVICE.replace("hf://mistralai/Mistral-7B-Instruct-v0.3", "pvc://claim/own"), encoding="utf-8"
+    )
+    refused = " ".join(cli("plan", "-f", own).out.split())
+    assert "--model-config FILE plans from its config.json" in refused
+    planned = cli("plan", "-f", own, "--model-config", next(CONFIGS.glob("*.json")))
+    assert "--model-config FILE" not in planned.out

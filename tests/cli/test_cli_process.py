@@ -107,6 +107,19 @@ def test_a_full_disk_is_one_line(service: Path) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(("plan", "-f", "nope"), 2), (("nonsense",), 2), (("--debug", "plan", "-f", "nope"), 2), (("version",), 0)],
+)
+def test_a_complaint_that_can_not_be_written_leaves_the_exit_code(arguments: tuple[str, ...], code: int) -> None:
+    """1 would say that the answer is no."""
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        assert run(*arguments, capture_output=False, stdout=subprocess.DEVNULL, stderr=full).returncode == code
+        both = run(*arguments, capture_output=False, stdout=full, stderr=full).returncode
+    assert both == (code or 70)
+
+
 def test_ctrl_c_is_130_and_quiet(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.yaml"
     os.mkfifo(pipe)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cli import samples
 from firsttoken.api.service import DrainingRevision, PlanStatus, RevisionStatus
-from firsttoken_operator.cli.status_report import age, report
+from firsttoken_operator.cli.status_report import age, left_alone, report
 from firsttoken_operator.cli.status_view import change, overview, view
 
 NOW = datetime.fromisoformat(samples.NOW)
@@ -165,3 +165,45 @@ def test_watching_tells_the_verdict_and_new_events_and_nothing_twice() -> None:
 )
 def test_ages_are_said_as_kubectl_says_them(timestamp: str | None, said: str) -> None:
     assert age(timestamp, NOW.astimezone(UTC)) == said
+
+
+WROTE = {"manager": "kubectl", "operation": "Apply"}
+
+
+def test_a_spec_that_nobody_looks_at_for_long_asks_for_the_operator() -> None:
+    """The last write of the spec counts; the status and the scale are others' writes."""
+    fields = [{**WROTE, "time": "2026-05-01T11:59:00Z"}, {**WROTE, "time": samples.NOW, "subresource": "status"}]
+    text = shown(report(samples.stored(samples.ready_status(), generation=4, managedFields=fields)))
+    assert "No operator has looked at it for 60s" in text
+    assert "kubectl get deployments -A" in text
+    for time in ("2026-05-01T11:59:30Z", samples.NOW):
+        fresh = report(samples.stored(None, creationTimestamp=time))
+        assert (fresh.reason, left_alone(fresh, NOW)) == ("NotSeen", "")
+    old = report(samples.stored(None, creationTimestamp="2026-05-01T11:59:29Z"))
+    assert "for 31s" in left_alone(old, NOW)
+
+
+def test_a_spec_that_was_looked_at_asks_for_nothing() -> None:
+    assert left_alone(report(samples.stored(samples.ready_status())), NOW) == ""
+
+
+def test_a_failed_edit_shows_who_serves_with_how_many_replicas() -> None:
+    broken = samples.ready_status(
+        revision=RevisionStatus(desired=samples.STABLE, stable=samples.STABLE, stable_replicas={"serve": 8}),
+        conditions=[
+            samples.condition("Ready", "False", "UnknownModel", "spec.model.uri: nobody knows it"),
+            samples.condition("Available", "True", "Serving", f"revision {samples.STABLE}: 9 of 9 pods ready"),
+        ],
+    )
+    text = shown(report(samples.stored(broken)))
+    assert f"{samples.STABLE}  has all requests (8 × serve)" in text
+    assert "serve  8 of 8" in text
+    assert f"revision {samples.STABLE}: 9 of 9 pods ready" in text
+
+
+def test_a_cpu_service_has_devices() -> None:
+    role = samples.ready_status().plan.roles[0].model_copy(update={"accelerator": "cpu"})  # type: ignore[union-attr]
+    text = shown(report(samples.stored(samples.ready_status(plan=PlanStatus(gpus=2, roles=[role])))))
+    assert "Colocated, 2 devices" in text
+    assert "DEVICES EACH" in text
+    assert "GPU" not in text

@@ -143,3 +143,42 @@ def test_what_a_file_holds_cannot_steer_the_terminal(cli: Run, tmp_path: Path) -
     result = cli("validate", "-f", written(tmp_path, odd=text) / "odd.yaml")
     assert result.code == 2
     assert "\x1b" not in result.out
+
+
+@pytest.mark.parametrize(
+    ("patch", "place", "hint"),
+    [
+        ("  worklaod: {profile: Chat}", "spec.worklaod", "did you mean spec.workload?"),
+        ("  maxModelLength: 4096", "spec.maxModelLength", "did you mean spec.model.maxModelLength?"),
+        ("  scaling: {minReplica: 2}", "spec.scaling.minReplica", "did you mean spec.scaling.minReplicas?"),
+        (
+            "  slos: [{metric: TTFT, target: 1s}, {metrc: TTFT, target: 2s}]",
+            "spec.slos[1].metrc",
+            "did you mean spec.slos[1].metric?",
+        ),
+        ("  accelerator: {type: A100}", "spec.accelerator.type", "did you mean nvidia-a100-40gb or nvidia-a100-80gb"),
+        (
+            "  slos: [{metric: TTFT, target: 1s}, {metric: TTFT, promptTokens: 512-1000, target: 2s}]",
+            "spec.slos",
+            "spec.slos[1].promptTokens is 512-1000; measured are 0-64, 64-256, 256-512, 512-1024, 1024-4096",
+        ),
+        (
+            "  measurement: {promptTokenBuckets: [100]}\n  slos: [{metric: TTFT, promptTokens: 0-64, target: 2s}]",
+            "spec.slos",
+            "spec.slos[0].promptTokens is 0-64; measured are 0-100, 100+",
+        ),
+    ],
+)
+def test_a_fault_says_what_was_meant(cli: Run, tmp_path: Path, patch: str, place: str, hint: str) -> None:
+    least = "apiVersion: firsttoken.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: a}\nspec:\n"
+    own = "" if "accelerator" in patch else "  accelerator: {type: nvidia-a100-40gb}\n"
+    text = f"{least}  model: {{uri: hf://Qwen/Qwen2.5-7B-Instruct}}\n{own}{patch}\n"
+    result = cli("validate", "-f", written(tmp_path, bad=text) / "bad.yaml")
+    (line,) = [line for line in result.out.splitlines() if f": {place}: " in line]
+    assert hint in line
+
+
+def test_a_field_like_no_other_gets_no_hint(cli: Run, tmp_path: Path) -> None:
+    text = samples.SERVICE.rstrip() + "\n  xyzzy: 1\n"
+    line = cli("validate", "-f", written(tmp_path, odd=text) / "odd.yaml").out.strip()
+    assert line.endswith('unknown field "spec.xyzzy"')

@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.validation import check_object
 from firsttoken.planning import accelerators
+from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.memory import GIB
+from firsttoken.planning.plan import make_plan
+from firsttoken.planning.types import Infeasible, Plan
+from planning.specs import QWEN_7B, service
 
 NAMES = [
     "nvidia-a100-40gb", "nvidia-a100-40gb-pcie", "nvidia-a100-80gb", "nvidia-a100-80gb-pcie", "nvidia-h100-80gb",
@@ -191,3 +196,33 @@ def test_what_a_device_can_do(name: str, bf16: bool, fp8: bool, tensor: int) -> 
     assert accelerators.has_bf16(profile) is bf16
     assert accelerators.can_serve_fp8_weights(profile) is fp8
     assert accelerators.max_tensor_parallel(profile) == tensor
+
+
+LEAST = {
+    "memoryBandwidthGbPerSecond": 1, "fp16Tflops": 0.01, "fp8Tflops": 0.01, "int8Tops": 0.01, "linkGbPerSecond": 0.01,
+    "pcieGbPerSecond": 0.01, "tdpWatts": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("figure", LEAST)
+def test_a_figure_of_no_real_device_is_refused(figure: str) -> None:
+    """In a wrong unit, or none: 1e-300 TFLOP/s once divided by zero."""
+    least, sheet = LEAST[figure], catalogue()["nvidia-h100-80gb"].wire()
+    head = {"apiVersion": "firsttoken.dev/v1alpha1", "kind": "AcceleratorProfile", "metadata": {"name": "x"}}
+    for value in (1e-300, least / 2, -1.0, 1e308):
+        faults = check_object({**head, "spec": {**sheet, figure: value}})
+        assert [f.path for f in faults] == [f"spec.{figure}"], value
+    assert not check_object({**head, "spec": {**sheet, figure: least}})
+    real = [value for profile in catalogue().values() if (value := profile.wire().get(figure))]
+    assert min(real) >= 15 * least, "a slice of a seventh fits, and so does half of that"
+
+
+@pytest.mark.parametrize("extreme", ["least", "most"])
+@pytest.mark.parametrize("figures", [*[(f,) for f in LEAST], tuple(LEAST)], ids=lambda names: "+".join(names)[:20])
+def test_whatever_validation_takes_is_planned_or_refused(figures: tuple[str, ...], extreme: str) -> None:
+    sheet = catalogue()["nvidia-h100-80gb"].wire()
+    changes = {f: LEAST[f] if extreme == "least" else 10**5 for f in figures}
+    profile = AcceleratorProfileSpec.model_validate({**sheet, **changes})
+    for mode in ("Colocated", "Disaggregated"):
+        spec = service(QWEN_7B, "nvidia-h100-80gb", 4, layout={"mode": mode})
+        assert isinstance(make_plan(spec, {**catalogue(), "nvidia-h100-80gb": profile}), Plan | Infeasible)

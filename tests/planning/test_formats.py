@@ -2,7 +2,7 @@
 
 import pytest
 
-from firsttoken.planning.accelerators import near_names
+from firsttoken.planning.accelerators import catalogue, near_names
 from firsttoken.planning.types import Infeasible, Plan
 from planning.specs import DEEPSEEK, QWEN_7B, planned, reason, refused, service
 
@@ -101,10 +101,31 @@ def test_a_cpu_keeps_kv_as_it_is() -> None:
     assert bad("hf://Qwen/Qwen2.5-0.5B", "cpu", kvCacheDtype="fp8").constraint == "KVCacheDtype"
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("nvidia-h100-sxm", "nvidia-h100-80gb"),
+        ("H100 SXM5", "nvidia-h100-80gb"),
+        ("a100-sxm4-80gb", "nvidia-a100-80gb"),
+        ("A100", "nvidia-a100-40gb"),
+        ("h200", "nvidia-h200"),
+        ("mi300", "amd-mi300x"),
+        ("nvida-l40s", "nvidia-l40s"),
+    ],
+)
+def test_a_device_is_found_by_its_product_and_by_a_part_of_its_name(name: str, meant: str) -> None:
+    assert near_names(name, catalogue())[0] == meant
+
+
+def test_a_name_of_nothing_is_near_to_nothing() -> None:
+    assert near_names("", catalogue()) == []
+    assert near_names("tpu-v5e", catalogue()) == []
+
+
 def test_a_name_cut_short_is_completed() -> None:
-    names = ["nvidia-a10", "nvidia-a10g", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-a100-80gb-pcie"]
-    assert near_names("nvidia-a100", names) == ["nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-a100-80gb-pcie"]
-    assert near_names("nvidia-a10h", names)[0].startswith("nvidia-a10")
+    known = catalogue()
+    assert near_names("nvidia-a100", known) == ["nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-a100-40gb-pcie"]
+    assert near_names("nvidia-a10h", known)[0].startswith("nvidia-a10")
     refusal = refused(service(QWEN_7B, "nvidia-a100", 1))
     assert refusal.nearest == {"spec.accelerator.type": "nvidia-a100-40gb"}
     large = refused(service("hf://Qwen/Qwen2.5-14B-Instruct", "nvidia-a100", 1, model={"maxModelLength": 32768}))

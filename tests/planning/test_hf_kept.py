@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from firsttoken.planning import hf_kept
 from firsttoken.planning.hf_config import essentials, read_config
 from firsttoken.planning.hf_kept import kept_layers
 from firsttoken.planning.memory import weights_bytes
@@ -125,3 +126,55 @@ def test_a_record_keeps_counts_instead_of_megabytes() -> None:
 def test_counts_of_a_forged_record_are_within_the_model() -> None:
     forged = {"quant_method": "fp8", "kept_layers": {"query": 10**9, "nonsense": 3, "key": "x", "down": -1}}
     assert kept_layers(forged, LAYERS) == {"query": LAYERS}
+
+
+# --- somebody's patterns bound no work: each list below took from 5 to 43 s of CPU before there were bounds ---
+
+
+def globs_of(monkeypatch: pytest.MonkeyPatch, *ignore: str) -> list[str]:
+    """The globs that a model of 1000 layers is matched against, once the lists are read."""
+    seen: list[str] = []
+    real = hf_kept.fnmatch.translate
+
+    def translate(glob: str) -> str:
+        seen.append(glob)
+        return real(glob)
+
+    monkeypatch.setattr(hf_kept.fnmatch, "translate", translate)
+    kept_layers(said(*ignore), 1000)
+    return seen
+
+
+HOSTILE = [
+    ["?*" * 8000 + str(i) for i in range(254)],
+    ["a*" * 500_000],
+    ["*" + "?" * 3_000_000],
+    ["*a" * 20 + f"Z{i}" for i in range(4000)],
+    ["?*" * 20 + f"Z{i}" for i in range(4000)],
+    [f"re:({'|'.join(f'a{i}' for i in range(255))}){n}" for n in range(2500)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ignore", HOSTILE, ids=["long", "longest", "marks", "short", "mixed", "expressions"])
+def test_globs_are_few_and_short(monkeypatch: pytest.MonkeyPatch, ignore: list[str]) -> None:
+    globs = globs_of(monkeypatch, *ignore)
+    assert len(globs) * 1000 <= hf_kept.MOST_MATCHES
+    for glob in globs:
+        assert len(glob.replace("*", "")) <= hf_kept.LONGEST_NAME, "what is longer than any name can't match one"
+        assert not any(pair in glob for pair in ("**", "*?")), "stars are not tried against each other"
+
+
+def test_ways_through_expressions_are_bounded_over_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    understood: list[str] = []
+    monkeypatch.setattr(hf_kept, "_glob", understood.append)
+    for ignore in (HOSTILE[-1], ["re:" + "(a|b)" * 90 + str(i) for i in range(4000)]):
+        understood.clear()
+        kept_layers(said(*ignore), 1000)
+        assert len(understood) <= 4 * hf_kept.MOST_PATTERNS
+
+
+def test_a_published_number_of_patterns_is_read_whole() -> None:
+    """ModelOpt names modules by globs: two of each layer of a model as deep as DeepSeek V3."""
+    names = [f"model.layers.{i}.{part}*" for i in range(61) for part in ("self_attn", "mlp.down")]
+    kept = kept_layers(said(*names, "re:.*layers.(0|1|2).mlp.up_proj"), 61)
+    assert of_llama(kept) == {**dict.fromkeys(ATTENTION, 61), "down": 61, "up": 3}

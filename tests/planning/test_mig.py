@@ -12,6 +12,7 @@ from firsttoken.api.validation import check_object
 from firsttoken.planning.accelerators import catalogue, device_bytes, max_tensor_parallel, parse_product, parse_slice
 from firsttoken.planning.memory import MIB
 from firsttoken.planning.mig import SEEN_MIB, slice_profile
+from firsttoken.planning.nearest import with_value
 from firsttoken.planning.plan import make_plan
 from firsttoken.planning.types import Infeasible, Plan
 from planning.specs import service
@@ -114,6 +115,33 @@ def test_an_engine_is_one_slice() -> None:
     assert small.roles[0].gpus_per_replica == 1
     large = make_plan(service("hf://Qwen/Qwen2.5-14B-Instruct", "slice", 8), devices)
     assert isinstance(large, Infeasible)
+
+
+def test_a_slice_that_is_too_small_is_offered_a_smaller_engine_before_other_hardware() -> None:
+    """Of what a 3B model leaves of 10 GB, a step of 2048 tokens and prompts of 16384 take more than there is."""
+    devices = {**catalogue(), "slice": slice_profile(catalogue()["nvidia-h100-80gb"], "1g.10gb")}
+    spec = service("hf://meta-llama/Llama-3.2-3B-Instruct", "slice", workload={"profile": "Summarization"})
+    refusal = make_plan(spec, devices)
+    assert isinstance(refusal, Infeasible)
+    assert refusal.constraint == "Memory"
+    assert "an engine is one MIG slice" in refusal.message
+    assert "in a node" not in refusal.message
+    *levers, hardware = refusal.nearest
+    assert levers[:2] == ["spec.engine.pins.tokenBudget", "spec.model.maxModelLength"]
+    assert hardware == "spec.accelerator.type"
+    for path in levers:
+        assert isinstance(make_plan(with_value(spec, path, refusal.nearest[path]), devices), Plan), path
+
+
+def test_a_pinned_step_is_offered_smaller_never_larger() -> None:
+    devices = {**catalogue(), "slice": slice_profile(catalogue()["nvidia-h100-80gb"], "1g.10gb")}
+    engine = {"pins": {"tokenBudget": 2048}}
+    spec = service(
+        "hf://meta-llama/Llama-3.2-3B-Instruct", "slice", workload={"profile": "Summarization"}, engine=engine
+    )
+    refusal = make_plan(spec, devices)
+    assert isinstance(refusal, Infeasible)
+    assert refusal.nearest["spec.engine.pins.tokenBudget"] == 1024
 
 
 def test_the_profile_in_the_documents_is_the_derived_one() -> None:

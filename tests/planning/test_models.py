@@ -83,6 +83,44 @@ def test_hub_uri_of_another_organisation_is_not_assumed() -> None:
     assert "numAttentionHeads" in outcome.message
 
 
+def unknown(uri: str) -> Infeasible:
+    outcome = model_facts(ModelSpec(uri=uri))
+    assert isinstance(outcome, Infeasible), outcome
+    assert outcome.constraint == "UnknownModel"
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("uri", "meant"),
+    [
+        ("hf://Qwen/Qwen2.5-7B-Instrct", "hf://Qwen/Qwen2.5-7B-Instruct"),
+        ("hf://Qwem/Qwen2.5-7B-Instruct", "hf://Qwen/Qwen2.5-7B-Instruct"),
+        ("hf://Qwen2.5-7B-Instruct", "hf://Qwen/Qwen2.5-7B-Instruct"),
+        ("hf://microsoft/phi4", "hf://microsoft/phi-4"),
+    ],
+)
+def test_a_slip_in_a_repository_s_name_is_answered_with_the_repository(uri: str, meant: str) -> None:
+    outcome = unknown(uri)
+    assert f"did you mean {meant}?" in outcome.message
+    assert next(iter(outcome.nearest.items())) == ("spec.model.uri", meant), "before any preset"
+    assert ("an hf:// model is org/name" in outcome.message) == ("/" not in uri.removeprefix("hf://"))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "hf://somebody/Qwen2.5-7B-Instruct",  # another copy
+        "hf://Qwen/Qwen2.5-9B-Instruct",  # another size
+        "hf://Qwen/Qwen2.5-7B-Instruct-AWQ",  # another format
+        "pvc://models/Qwen2.5-7B-Instrct",  # no repository
+    ],
+)
+def test_another_model_is_no_slip_and_is_offered_a_preset_at_most(uri: str) -> None:
+    outcome = unknown(uri)
+    assert "spec.model.uri" not in outcome.nearest
+    assert "did you mean the preset qwen2.5-" in outcome.message
+
+
 def test_unknown_model_without_near_names_still_says_which_fields_are_needed() -> None:
     outcome = model_facts(ModelSpec(uri="pvc://claim/xyzzy"))
     assert isinstance(outcome, Infeasible)

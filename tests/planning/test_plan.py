@@ -37,11 +37,11 @@ def test_reference_case_runs_eight_single_gpu_replicas_behind_a_router() -> None
         "gpu-memory-utilization": "0.92",
         "max-model-len": "4096",
         "max-num-batched-tokens": "2048",
-        "max-num-seqs": "177",
+        "max-num-seqs": "256",
         "pipeline-parallel-size": "1",
         "tensor-parallel-size": "1",
     }
-    assert (plan.settings.token_budget, plan.settings.decode_cap) == (2048, 177)
+    assert (plan.settings.token_budget, plan.settings.decode_cap) == (2048, 256)
     assert "the budget filled" in reason(plan, "Replicas")
 
 
@@ -76,7 +76,7 @@ def test_a_replica_that_no_node_holds_is_refused_with_what_would_be_rendered(cou
     """S13: two nodes of H100 would hold DeepSeek-V3, but a replica across nodes is nothing this version renders."""
     refusal = refused(service(DEEPSEEK, "nvidia-h100-80gb", count))
     assert refusal.constraint == "AcrossNodes"
-    assert "a node has 8 device(s), and replicas across nodes are not supported by this version" in refusal.message
+    assert "a node has 8 devices, and replicas across nodes are not supported by this version" in refusal.message
     assert "more memory" in refusal.message
     assert refusal.nearest == {"spec.accelerator.type": "nvidia-h200"}
 
@@ -207,7 +207,7 @@ class TestDisaggregated:
 
     def test_roles_share_the_gpus_as_carries_most_and_hand_kv_over(self) -> None:
         plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, layout={"mode": "Disaggregated"}))
-        assert [(r.role, r.replicas) for r in plan.roles] == [("prefill", 6), ("decode", 1)]
+        assert [(r.role, r.replicas) for r in plan.roles] == [("prefill", 6), ("decode", 2)]
         assert plan.router
         configs = [json.loads(r.engine_args["kv-transfer-config"]) for r in plan.roles]
         assert [c["kv_role"] for c in configs] == ["kv_producer", "kv_consumer"]

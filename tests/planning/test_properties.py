@@ -1,95 +1,32 @@
 """What must hold for any spec: budgets, memory, determinism, honest alternatives, JSON and back."""
 
 import json
-from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.accelerators import catalogue, device_bytes
-from firsttoken.planning.models import CatalogueEntry
+from firsttoken.planning.accelerators import device_bytes
+from firsttoken.planning.choice import ALIKE
 from firsttoken.planning.models import catalogue as models
 from firsttoken.planning.nearest import with_value
 from firsttoken.planning.output import plan_from_json, plan_to_json
 from firsttoken.planning.plan import make_plan, with_replicas
+from firsttoken.planning.replicas import margin
 from firsttoken.planning.types import Infeasible, Plan
+from planning.any_spec import (
+    DEVICES,
+    ROUNDED,
+    carried,
+    few,
+    planned_if_any,
+    rates,
+    relaxed,
+    services,
+    shape_of,
+    specs,
+)  # fmt: skip
 from planning.specs import LLAMA_70B, QWEN_7B, service
-
-DEVICES = catalogue()
-relaxed = settings(deadline=None)  # refusals try alternatives, and machines are shared
-lengths = st.tuples(st.integers(1, 20_000), st.integers(1, 20_000)).map(lambda x: {"p50": min(x), "p95": max(x)})
-
-
-def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({}, optional=fields)
-
-
-scaling = st.one_of(
-    optional(replicas=st.integers(0, 5)),
-    st.tuples(st.integers(0, 5), st.integers(1, 5)).map(lambda x: {"minReplicas": min(x), "maxReplicas": max(x)}),
-    st.fixed_dictionaries({"mode": st.just("External"), "replicas": st.integers(0, 20)}),
-)
-pins = optional(
-    tokenBudget=st.integers(16, 32_768),
-    maxNumSeqs=st.integers(1, 2048),
-    tensorParallel=st.integers(1, 16),
-    pipelineParallel=st.integers(1, 4),
-    gpuMemoryUtilization=st.sampled_from([0.3, 0.8, 0.95]),
-    kvCacheDtype=st.sampled_from(["auto", "fp8"]),
-    attentionBackend=st.sampled_from(["FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION", "TRITON_MLA"]),
-    prefixCaching=st.booleans(),
-    chunkedPrefill=st.booleans(),
-)
-
-
-initial = optional(tokenBudget=st.integers(16, 32_768), decodeCap=st.integers(1, 2048))
-tuning = optional(
-    mode=st.sampled_from(["Off", "Recommend", "Auto"]),
-    tokenBudget=st.tuples(st.integers(16, 9000), st.integers(16, 9000)).map(lambda x: {"min": min(x), "max": max(x)}),
-)
-
-
-def _source(entry: CatalogueEntry, own: bool) -> dict[str, Any]:
-    """The publisher's repository, or a checkpoint of one's own of the same shape (which may be quantised offline)."""
-    if not own:
-        return {"uri": f"hf://{entry.uris[0]}"}
-    return {"uri": "pvc://models/mine", "architecture": {"preset": entry.name}}
-
-
-@st.composite
-def specs(draw: st.DrawFn) -> InferenceServiceSpec:
-    entry = draw(st.sampled_from(sorted(models().values(), key=lambda e: e.name)))
-    accelerator: dict[str, Any] = {"type": draw(st.sampled_from(sorted(DEVICES)))}
-    mode = draw(st.sampled_from(["Auto", "Colocated", "Disaggregated"]))
-    if mode == "Disaggregated" and draw(st.booleans()):
-        accelerator["decode"] = {"type": draw(st.sampled_from(sorted(DEVICES)))}
-    if draw(st.booleans()):
-        accelerator["maxCount"] = draw(st.integers(1, 40))
-    model = draw(
-        optional(
-            maxModelLength=st.integers(1, 40_000), quantization=st.sampled_from(["fp8", "awq", "compressed-tensors"])
-        )
-    )
-    workload = draw(
-        optional(
-            promptTokens=lengths,
-            outputTokens=lengths,
-            profile=st.sampled_from(["Chat", "Summarization", "KnowledgeQA", "CodeCompletion", "OfflineBatch"]),
-        )
-    )
-    return InferenceServiceSpec.model_validate(
-        {
-            "model": {**_source(entry, draw(st.booleans())), **model},
-            "accelerator": accelerator,
-            "workload": workload,
-            "layout": {"mode": mode},
-            "engine": {"pins": draw(st.one_of(st.just({}), pins)), "initial": draw(initial)},
-            "tuning": draw(tuning),
-            "scaling": draw(scaling),
-        }
-    )
-
 
 # What is asserted of plans says nothing of refusals and the other way round, so one of each is always looked at.
 FITS = service(LLAMA_70B, "nvidia-h100-80gb", 8, workload={"requestsPerSecond": 5})
@@ -121,8 +58,8 @@ def test_memory_never_exceeds_the_device(spec: InferenceServiceSpec) -> None:
     memory, role = plan.memory, plan.roles[-1]
     parts = memory.weights_bytes + memory.kv_cache_bytes + memory.activation_bytes + memory.overhead_bytes
     assert parts <= memory.usable_bytes <= device_bytes(DEVICES[role.accelerator]) * role.gpus_per_replica
-    assert memory.kv_cache_tokens >= plan.max_model_length
-    assert memory.max_concurrent_requests >= max(1, memory.max_concurrent_at_maximum_length)
+    assert memory.max_concurrent_requests >= memory.max_concurrent_at_maximum_length >= 1
+    assert memory.max_num_seqs == int(role.engine_args["max-num-seqs"])
 
 
 @relaxed
@@ -195,3 +132,49 @@ def test_a_plan_survives_json(spec: InferenceServiceSpec) -> None:
         assert plan_from_json(wire) == plan
     else:
         assert wire["infeasible"]["constraint"] == plan.constraint
+
+
+@few
+@given(services(), rates, st.floats(1, 4))
+def test_a_growing_rate_never_brings_less_nor_a_refusal(spec: InferenceServiceSpec, rate: float, factor: float) -> None:
+    """Whole plans: shape, token budget, replicas. The shape that is taken for more may carry a little less than it
+    might, since a start with an earlier first token is taken while it keeps the promises: never less than asked for.
+    """
+    path = "spec.workload.requestsPerSecond"
+    less, more = (make_plan(with_value(spec, path, r), DEVICES) for r in (rate, rate * factor))
+    assert isinstance(less, Plan) == isinstance(more, Plan)
+    if isinstance(less, Plan) and isinstance(more, Plan):
+        assert min(carried(more), rate * factor) >= min(carried(less), rate) * (1 - ROUNDED)
+
+
+@few
+@given(services(), rates)
+def test_what_the_budget_carries_is_carried_with_the_margin(spec: InferenceServiceSpec, rate: float) -> None:
+    plan = planned_if_any(with_value(spec, "spec.workload.requestsPerSecond", rate))
+    if plan is None or plan.prediction is None:
+        return
+    wanted = rate * (1 + margin(plan.prediction.relative_interval))
+    limit = spec.accelerator.max_count or 0
+    assert plan.gpus <= limit
+    if carried(plan) < wanted * (1 - ROUNDED):
+        weakest = min(plan.roles, key=lambda r: r.replicas * (r.capacity or 0.0))
+        assert limit - plan.gpus < weakest.gpus_per_replica, "a replica more would fit"
+
+
+@few
+@given(services(slos=[]), st.integers(20, 5000), st.floats(1, 3), st.sampled_from(["TTFT", "TPOT"]))
+def test_a_tighter_promise_never_carries_more(
+    spec: InferenceServiceSpec, milliseconds: int, factor: float, metric: str
+) -> None:
+    """On the same GPUs; where even an idle replica misses it, what is left is all that can be served."""
+    loose, tight = (
+        planned_if_any(with_value(spec, "spec.slos", [{"metric": metric, "percentile": 95, "target": f"{t}ms"}]))
+        for t in (round(milliseconds * factor), milliseconds)
+    )
+    if loose is None or tight is None or not all(r.keeps_slos for p in (loose, tight) for r in p.roles):
+        return
+    if shape_of(loose) == shape_of(tight):
+        for a, b in zip(loose.roles, tight.roles, strict=True):
+            assert (b.capacity or 0.0) <= (a.capacity or 0.0) * (1 + ROUNDED)
+    if spec.workload.requests_per_second is None and len(loose.roles) == 1:
+        assert carried(tight) <= carried(loose) * ALIKE, "shapes that carry so much alike count as equal"

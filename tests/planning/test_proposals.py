@@ -16,7 +16,7 @@ from planning.specs import LLAMA_70B, QWEN_7B, planned, reason, service
 LLAMA_8B = "hf://meta-llama/Llama-3.1-8B-Instruct"
 LONG = {"profile": "Summarization", "promptTokens": {"p50": 24_000, "p95": 32_000},
         "outputTokens": {"p50": 150, "p95": 200}}  # fmt: skip
-SUMMARIES = {"profile": "Summarization"}
+ANSWERS = {"profile": "KnowledgeQA"}
 
 
 def codes(plan: Plan) -> set[str]:
@@ -40,16 +40,16 @@ class TestFp8KV:
     """Where running requests bind, since no more of them fit, more KV is what is missing."""
 
     def test_it_is_proposed_with_what_it_holds_and_carries(self) -> None:
-        plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=SUMMARIES))
+        plan = planned(service(LLAMA_8B, "nvidia-l40s", 8, workload=ANSWERS))
         said = reason(plan, "Fp8KVProposal")
         then, now = held(said)
         assert now == plan.memory.kv_cache_tokens
-        assert then == pytest.approx(2 * now, rel=0.01)
-        assert carried(said)[0] >= 1.1 * carried(said)[1]
+        assert then == pytest.approx(2 * now, rel=0.03), "less what more running requests take for their sampler"
+        assert carried(said)[0] > 1.16 * carried(said)[1]
         assert "takes an evaluation" in said
 
     def test_to_follow_it_brings_what_it_says(self) -> None:
-        spec = {"uri": LLAMA_8B, "device": "nvidia-h100-80gb", "max_count": 8, "workload": SUMMARIES}
+        spec = {"uri": LLAMA_8B, "device": "nvidia-l40s", "max_count": 8, "workload": ANSWERS}
         said = reason(planned(service(**spec)), "Fp8KVProposal")
         followed = planned(service(**spec, engine={"pins": {"kvCacheDtype": "fp8"}}))
         assert followed.memory.kv_cache_tokens == held(said)[0]
@@ -57,22 +57,27 @@ class TestFp8KV:
 
     @pytest.mark.parametrize("pinned", ["auto", "fp8", "fp8_e5m2"])
     def test_who_pinned_the_type_has_decided(self, pinned: str) -> None:
-        spec = service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=SUMMARIES, engine={"pins": {"kvCacheDtype": pinned}})
+        spec = service(LLAMA_8B, "nvidia-l40s", 8, workload=ANSWERS, engine={"pins": {"kvCacheDtype": pinned}})
         assert "Fp8KVProposal" not in codes(planned(spec))
 
     def test_not_where_no_kernel_reads_it(self) -> None:
         pins = {"pins": {"attentionBackend": "FLASH_ATTN"}}
-        work = {"profile": "KnowledgeQA"}
-        assert "Fp8KVProposal" in codes(planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=work)))
-        spec = service(QWEN_7B, "nvidia-a100-40gb", 8, workload=work, engine=pins)
+        assert "Fp8KVProposal" in codes(planned(service(LLAMA_8B, "nvidia-l40s", 8, workload=ANSWERS)))
+        spec = service(LLAMA_8B, "nvidia-l40s", 8, workload=ANSWERS, engine=pins)
         assert "Fp8KVProposal" not in codes(planned(spec)), "FLASH_ATTN reads FP8 KV on Hopper and Blackwell only"
 
-    def test_kernels_that_were_not_measured_are_said(self) -> None:
-        work = {"profile": "KnowledgeQA"}
-        ampere = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=work))
-        assert "(step times then +-52 %)" in reason(ampere, "Fp8KVProposal"), "no table has FP8 KV on Ampere"
-        hopper = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=SUMMARIES))
-        assert "step times then" not in reason(hopper, "Fp8KVProposal")
+    def test_a_gain_counts_beyond_what_the_less_known_step_times_may_be_off(self) -> None:
+        """The rule of a split: here as much KV more, but no table has FP8 KV on Ampere."""
+        ampere = service(LLAMA_8B, "nvidia-a100-40gb", 8, workload=ANSWERS)
+        assert "Fp8KVProposal" not in codes(planned(ampere))
+        fp8 = planned(
+            service(LLAMA_8B, "nvidia-a100-40gb", 8, workload=ANSWERS, engine={"pins": {"kvCacheDtype": "fp8"}})
+        )
+        assert fp8.prediction is not None
+        gain = (fp8.roles[0].capacity or 0) / (planned(ampere).roles[0].capacity or 1) - 1
+        assert 0.163 < gain < fp8.prediction.relative_interval
+        ada = reason(planned(service(LLAMA_8B, "nvidia-l40s", 8, workload=ANSWERS)), "Fp8KVProposal")
+        assert "more than step times may be off (+-16 %)" in ada
 
     def test_not_where_kv_is_not_what_is_missing(self) -> None:
         """Long prompts, tokens promised soon: a step is too long before the cache is full."""
@@ -83,7 +88,8 @@ class TestFp8KV:
 
 class TestFp8Weights:
     def test_what_the_weights_leave_is_kv(self) -> None:
-        plan = planned(service(LLAMA_70B, "nvidia-h100-80gb", 8))
+        pins = {"pins": {"maxNumSeqs": 256}}  # with more KV more would run, and take a part of it for their sampler
+        plan = planned(service(LLAMA_70B, "nvidia-h100-80gb", 8, engine=pins))
         then, now = held(reason(plan, "Fp8WeightsProposal"))
         saved = plan.memory.weights_bytes / 2
         assert (then - now) * plan.memory.kv_bytes_per_token == pytest.approx(saved, rel=0.05)
@@ -104,10 +110,11 @@ class TestFp8Weights:
 
 def test_a_slow_fleet_makes_no_gain_of_other_formats() -> None:
     """What was measured of today's formats holds for the others too, or every proposal would gain the difference."""
-    spec = service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=SUMMARIES, engine={"pins": {"tensorParallel": 1}})
+    slos = [{"metric": "TTFT", "target": "60s"}, {"metric": "TPOT", "target": "1s"}]
+    spec = service(LLAMA_8B, "nvidia-l40s", 8, workload=ANSWERS, engine={"pins": {"tensorParallel": 1}}, slos=slos)
     slow = Calibration(
         {
-            Measured("nvidia-h100-80gb", "llama-3.1-8b", "", "auto", 1, stage): Ratio(1.4, 0.05, 5000, 1)
+            Measured("nvidia-l40s", "llama-3.1-8b", "", "auto", 1, stage): Ratio(1.4, 0.05, 5000, 1)
             for stage in ("prefill", "decode")
         }
     )

@@ -89,7 +89,7 @@ def test_roles_share_an_odd_budget_and_keep_one_each() -> None:
         ]
 
     assert split(2) == [1, 1]
-    assert split(5) == [3, 1], "what carries most; a fifth GPU would carry no more"
+    assert split(5) == [4, 1], "what carries most: a decode replica carries what three and a half of prefill do"
     assert split(8, maxReplicas=2) == [2, 1]
     assert split(8, replicas=3) == [3, 3]
     assert split(8, replicas=0) == [0, 0]

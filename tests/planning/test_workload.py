@@ -45,6 +45,9 @@ def test_bucket_names() -> None:
     assert bucket_names([8]) == ("0-8", "8+")
 
 
+LONG_PROMPTS = {"promptTokens": {"p50": 10_000, "p95": 16_000}, "outputTokens": {"p50": 100, "p95": 384}}
+
+
 def test_maximum_length_follows_from_the_workload_with_headroom() -> None:
     work = {"promptTokens": {"p50": 800, "p95": 1000}, "outputTokens": {"p50": 100, "p95": 200}}
     plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 1, workload=work))
@@ -84,8 +87,7 @@ def test_maximum_length_of_the_spec_is_taken_as_it_is() -> None:
 
 
 def test_headroom_is_given_up_before_the_plan_is() -> None:
-    work = {"promptTokens": {"p50": 10_000, "p95": 16_000}, "outputTokens": {"p50": 100, "p95": 384}}
-    plan = planned(service("hf://Qwen/Qwen2.5-14B-Instruct", "nvidia-a100-40gb", 1, workload=work))
+    plan = planned(service("hf://Qwen/Qwen3-8B", "nvidia-l4", 1, workload=LONG_PROMPTS))
     assert plan.max_model_length == 16_384
     assert "memory leaves no room" in reason(plan, "MaxModelLength")
 
@@ -114,15 +116,12 @@ def test_a_maximum_beyond_the_model_is_infeasible() -> None:
     assert (refusal.constraint, refusal.nearest) == ("ModelLength", {"spec.model.maxModelLength": 2048})
 
 
-LONG_PROMPTS = {"promptTokens": {"p50": 10_000, "p95": 16_000}, "outputTokens": {"p50": 100, "p95": 384}}
-
-
 def test_prompts_beyond_the_chosen_maximum_are_not_predicted() -> None:
-    plan = planned(service("hf://Qwen/Qwen2.5-14B-Instruct", "nvidia-a100-40gb", 1, workload=LONG_PROMPTS))
+    plan = planned(service("hf://Qwen/Qwen3-8B", "nvidia-l4", 1, workload=LONG_PROMPTS))
     assert plan.max_model_length == 16_384, "without headroom: 2 x P95 does not fit"
     assert plan.prediction is not None
     assert "16384+" not in plan.prediction.by_prompt_tokens, "vLLM answers 400 to such a prompt"
     named = {"maxModelLength": 16_384}
-    same = planned(service("hf://Qwen/Qwen2.5-14B-Instruct", "nvidia-a100-40gb", 1, workload=LONG_PROMPTS, model=named))
+    same = planned(service("hf://Qwen/Qwen3-8B", "nvidia-l4", 1, workload=LONG_PROMPTS, model=named))
     assert plan.prediction == same.prediction, "the same engine, whoever chose its maximum"
     assert plan.roles[0].capacity == same.roles[0].capacity

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from firsttoken.api.change import RolloutSpec
+from firsttoken.api.schema import with_defaults
 from firsttoken.api.service import InferenceService, InferenceServiceSpec
+from firsttoken.api.validation import schemas
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.revision import revision_objects
 from firsttoken.planning.accelerators import catalogue
@@ -26,6 +29,7 @@ LATER: dict[str, dict[str, Any]] = {
     "spec.measurement.promptTokenBuckets": {"measurement": {"promptTokenBuckets": [128]}},
     "spec.tuning.mode": {"tuning": {"mode": "Auto"}},
     "spec.rollout.steps": {"rollout": {"steps": [{"weight": 20}]}},
+    "spec.rollout.split": {"rollout": {"split": {"mode": "Random"}}},
     "spec.rollout.capacity": {"rollout": {"capacity": {"surgeGPUs": 0}}},
     "spec.rollout.analysis": {"rollout": {"analysis": {"baseline": "Fresh"}}},
     "spec.rollout.approval": {"rollout": {"approval": "Manual"}},
@@ -37,7 +41,7 @@ IN_FORCE = {
     *("spec.slos", "spec.model", "spec.accelerator", "spec.workload", "spec.layout", "spec.scaling", "spec.routing"),
     *("spec.podTemplate", "spec.revisionHistoryLimit"),
     *("spec.engine.image", "spec.engine.pins", "spec.engine.extraArgs"),
-    *("spec.tuning.tokenBudget", "spec.rollout.split", "spec.rollout.drainTimeout"),
+    *("spec.tuning.tokenBudget", "spec.rollout.drainTimeout"),
 }
 SPLIT = {"spec.engine", "spec.tuning", "spec.rollout", "spec.measurement"}  # listed field by field
 
@@ -78,8 +82,32 @@ def test_S3_a_field_without_effect_is_named_and_only_it(path: str) -> None:
     assert path in reason.message
 
 
+def stored(**patch: Any) -> InferenceServiceSpec:
+    """As the API server keeps it, defaults filled in."""
+    value = {"spec": {**BASE, **patch}}
+    return InferenceServiceSpec.model_validate(with_defaults(value, schemas()["InferenceService"])["spec"])
+
+
 def test_defaults_are_not_named() -> None:
     assert inactive_reason(spec()) is None
+    assert inactive_reason(stored(rollout={"drainTimeout": "5m"})) is None
+
+
+def test_S3_a_default_that_is_written_out_is_named_like_any_other_value() -> None:
+    """Whoever writes canary weights counts on them, whatever the default is."""
+    steps = [{"weight": 10, "hold": "2h"}, {"weight": 50, "hold": "1h"}, {"weight": 100}]
+    assert stored(rollout={"steps": steps}).rollout.steps == RolloutSpec().steps
+    assert inactive_fields(stored(rollout={"steps": steps})) == ("spec.rollout.steps",)
+    assert inactive_fields(stored(rollout={"split": {}})) == ("spec.rollout.split",)
+
+
+def test_S3_bounds_of_tuning_are_named_where_they_bound_nothing() -> None:
+    """They cap what an engine starts with, unless nothing is tuned or the value is pinned."""
+    bounds = {"tokenBudget": {"min": 128, "max": 8192}}
+    assert inactive_fields(stored(tuning=bounds)) == ()
+    assert inactive_fields(stored(tuning={"mode": "Off", **bounds})) == ("spec.tuning.tokenBudget",)
+    pinned = stored(tuning=bounds, engine={"pins": {"tokenBudget": 1024}})
+    assert inactive_fields(pinned) == ("spec.tuning.tokenBudget",)
 
 
 RESTARTS_NOTHING: dict[str, dict[str, Any]] = {

@@ -69,7 +69,7 @@ def test_without_a_config_the_status_says_why_and_the_hub_is_asked_again_soon() 
     made = world(None, DOWN)
     made.settle()
     assert 0 < (made.look()[1].requeue_after or 0) <= 60
-    condition = made.condition("Planned")
+    condition = made.condition("Ready")
     assert condition is not None
     assert condition["status"] == "False"
     assert condition["message"].endswith(DOWN)

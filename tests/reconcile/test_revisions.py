@@ -221,3 +221,76 @@ def test_M5_replicas_follow_a_new_promise_without_a_new_revision() -> None:
     world.edit(slos=[{"metric": "TPOT", "percentile": 95, "target": "200ms"}])
     world.reconcile()
     assert engines(world) == few
+
+
+def test_D24_a_promise_that_only_another_shape_could_keep_replaces_nothing_and_is_refused() -> None:
+    """With four GPUs a layer the floor is lower. An edit of SLOs restarts nothing all the same; how to ask is said."""
+    world = ready(accelerator={"maxCount": 4})
+    name = world.revision["desired"]
+    world.edit(slos=[{"metric": "TPOT", "percentile": 95, "target": "9ms"}])
+    world.settle()
+    assert world.names("InferenceRevision") == [name]
+    assert world.weights() == {name: 100}
+    refusal = next(c["message"] for c in world.status["conditions"] if "data-sheet" in c["message"])
+    assert "spec.engine.pins.tensorParallel" in refusal
+    world.edit(engine={"pins": {"tensorParallel": 4}})
+    world.settle()
+    assert world.revision["desired"] != name
+
+
+def test_a_shape_that_outgrew_the_budget_gives_way_and_the_record_says_why() -> None:
+    world = ready(engine={"pins": None}, slos=[{"metric": "TPOT", "percentile": 95, "target": "9ms"}],
+                  accelerator={"maxCount": 4})  # fmt: skip
+    wide = world.revision["desired"]
+    assert world.get("Deployment", wide)["spec"]["replicas"] == 1
+    world.edit(slos=None, scaling={"minReplicas": 4})
+    world.settle()
+    new = world.revision["desired"]
+    assert new != wide
+    assert "maxCount" in world.get("InferenceRevision", new)["spec"]["reason"]["message"]
+
+
+@pytest.mark.parametrize(
+    "garbled",
+    [
+        {"roles": []},
+        {"roles": {}},
+        {"roles": [{"role": "x"}]},
+        {"roles": [{"parallelism": {"tensor": "1"}}]},
+        {"roles": [{"capacity": ["a"]}]},
+        {"roles": [{"engineArgs": {"max-num-seqs": {}}}]},
+        {"roles": [{"accelerator": None}]},
+        {"roles": [{"replicas": True}]},
+        {"settings": {"tokenBudget": "many"}},
+        {"memory": {"weightsBytes": 1.5}},
+    ],
+)
+def test_a_stored_plan_of_other_types_is_unsound_and_what_serves_goes_on(garbled: dict[str, Any]) -> None:
+    world = ready()
+    name = world.revision["desired"]
+    plan = world.get("InferenceRevision", name)["spec"]["plan"]
+    for key, value in garbled.items():
+        if isinstance(value, list) and value:
+            plan[key] = [merged_keeping_none(plan[key][0], value[0])]
+        else:
+            plan[key] = {**plan[key], **value} if isinstance(value, dict) and value else value
+    world.settle()
+    assert world.weights().get(name, 0) == 100 or world.draining
+    assert "Traceback" not in str(world.status)
+
+
+def test_a_garbled_prediction_only_loses_what_it_said() -> None:
+    world = ready()
+    name = world.revision["desired"]
+    world.get("InferenceRevision", name)["spec"]["plan"]["predicted"]["relativeInterval"] = "x"
+    world.settle()
+    assert world.weights() == {name: 100}
+    assert world.says("Ready") == ("True", "Serving")
+
+
+def merged_keeping_none(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `patch` laid over it; None is a value."""
+    laid = {
+        k: {**base[k], **v} if isinstance(v, dict) and isinstance(base.get(k), dict) else v for k, v in patch.items()
+    }
+    return {**base, **laid}

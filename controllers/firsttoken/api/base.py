@@ -47,6 +47,8 @@ class Rule:
 
 Rules = tuple[Rule, ...]
 
+UNDEFAULTED = "x-firsttoken-undefaulted"  # never reaches a CRD: see `schema.default_schema`
+
 
 @dataclass(frozen=True)
 class Extension:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from firsttoken.api.base import ApiModel, DnsName, Duration, Extension, Rule, Rules, above_zero, matches
+from firsttoken.api.base import UNDEFAULTED, ApiModel, DnsName, Duration, Extension, Rule, Rules, above_zero, matches
 from firsttoken.api.cron import CRON_NUMBERS, CRON_PATTERN
 
 
@@ -134,8 +134,11 @@ class RolloutSpec(ApiModel):
         Field(
             min_length=1,
             max_length=20,
-            description="Canary weights in order; after the last one the revision takes everything.",
+            description="Canary weights in order; after the last one the revision takes everything. Default: 10 % for "
+            "2h, 50 % for 1h, then 100 %.",
         ),
+        # Not stored by the API server, so that what was written out can be told from what was left out.
+        Extension(UNDEFAULTED, True),
         Rule(
             "weights-rising",
             "self.map(s, s.weight).isSorted() && self.all(a, self.exists_one(b, b.weight == a.weight))",

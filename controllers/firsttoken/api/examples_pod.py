@@ -233,6 +233,8 @@ RECORDS = (
     ),
     _profile("profile-compute-capability", "… and a number", "spec.computeCapability", "{computeCapability: sm90}"),
     _profile("profile-resource-name", "An extended resource", "spec.resourceName", "{resourceName: gpu}"),
+    _profile("profile-link", "A link's speed is in GB/s", "spec.linkGbPerSecond", "{linkGbPerSecond: 1.0e-6}"),
+    _profile("profile-pcie", "… and PCIe's", "spec.pcieGbPerSecond", "{pcieGbPerSecond: 1.0e-300}"),
     _profile("profile-memory", "Memory of a device", "spec.memory", "{memory: 40 GB}"),
     Example(
         "revision-hash",

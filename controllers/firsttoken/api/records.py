@@ -25,6 +25,18 @@ KV_CACHE_DTYPES = (
     "auto", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_per_token_head", "int8_per_token_head", "int4_per_token_head", "nvfp4",
 )  # fmt: skip
 
+# TFLOP/s, TOP/s and GB/s: below a hundredth of any real device a figure is in a wrong unit, or none at all.
+LEAST = 0.01
+
+
+def _none_or_real(rule_id: str) -> Rule:
+    return Rule(
+        rule_id,
+        f"self <= 0.0 || self >= {LEAST}",
+        f"in GB/s (10^9), so no device has less than {LEAST}: correct the unit, or write 0 for none",
+    )
+
+
 Preserved = Annotated[dict[str, Any], Extension("x-kubernetes-preserve-unknown-fields", True)]
 
 
@@ -157,20 +169,28 @@ class AcceleratorProfileSpec(ApiModel):
         size_rule("profile-memory", "40Gi"),
     ]
     memory_bandwidth_gb_per_second: Annotated[
-        float | None, Field(gt=0, description="Memory bandwidth of the data sheet, GB/s (10^9).")
+        float | None, Field(ge=1, le=10**6, description="Memory bandwidth of the data sheet, GB/s (10^9).")
     ] = None
-    fp16_tflops: Annotated[float | None, Field(gt=0, description="Dense FP16/BF16 peak, TFLOP/s.")] = None
-    fp8_tflops: Annotated[float | None, Field(gt=0, description="Dense FP8 peak, TFLOP/s; unset: no FP8.")] = None
-    int8_tops: Annotated[float | None, Field(gt=0, description="Dense INT8 peak, TOP/s.")] = None
+    fp16_tflops: Annotated[float | None, Field(ge=LEAST, le=10**6, description="Dense FP16/BF16 peak, TFLOP/s.")] = None
+    fp8_tflops: Annotated[
+        float | None, Field(ge=LEAST, le=10**6, description="Dense FP8 peak, TFLOP/s; unset: no FP8.")
+    ] = None
+    int8_tops: Annotated[float | None, Field(ge=LEAST, le=10**6, description="Dense INT8 peak, TOP/s.")] = None
     link_gb_per_second: Annotated[
-        float | None, Field(ge=0, description="GPU-to-GPU link inside a node, one direction, GB/s; 0: none.")
+        float | None,
+        Field(ge=0, le=10**6, description="GPU-to-GPU link inside a node, one direction, GB/s; 0: none."),
+        _none_or_real("profile-link"),
     ] = None
-    pcie_gb_per_second: Annotated[float | None, Field(ge=0, description="PCIe, one direction, GB/s.")] = None
+    pcie_gb_per_second: Annotated[
+        float | None,
+        Field(ge=0, le=10**6, description="PCIe, one direction, GB/s; 0: none."),
+        _none_or_real("profile-pcie"),
+    ] = None
     devices_per_node: Annotated[
         int,
         Field(ge=1, le=128, description="Devices of a usual node: the limit of tensor parallelism inside one."),
     ] = 8
-    tdp_watts: Annotated[float | None, Field(gt=0, description="Thermal design power, W.")] = None
+    tdp_watts: Annotated[float | None, Field(ge=1, le=10**5, description="Thermal design power, W.")] = None
     node_selector_terms: Annotated[
         list[Annotated[dict[str, Any], Shape(NodeSelectorTerm)]],
         Field(max_length=8, description="Node affinity terms (ORed) that find nodes with this device."),

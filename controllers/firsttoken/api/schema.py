@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from firsttoken.api.base import add_validations
+from firsttoken.api.base import UNDEFAULTED, add_validations
 
 VALIDATIONS = "x-kubernetes-validations"
 Schema = dict[str, Any]
@@ -23,6 +23,8 @@ class _Generator(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         inner = self.generate_inner(schema["schema"])
+        if UNDEFAULTED in inner:
+            return {key: value for key, value in inner.items() if key != UNDEFAULTED}
         default = _wire(schema.get("default"))
         return inner if default is None else {**inner, "default": default}
 

@@ -71,7 +71,8 @@ class InferenceServiceSpec(ApiModel):
             f" ? int(s.promptTokens.replace('+', '')) == {_BOUNDS}.max()"
             f" : {_BOUNDS}.exists(b, int(s.promptTokens.split('-')[1]) == b && int(s.promptTokens.split('-')[0]) == "
             f"({_BOUNDS}.exists(a, a < b) ? {_BOUNDS}.filter(a, a < b).max() : 0))))",
-            "an SLO names a bucket that is not measured: use all, or neighbours in measurement.promptTokenBuckets",
+            "an SLO names a bucket that is not measured: use all, or neighbours of 0 and "
+            "measurement.promptTokenBuckets (default 64, 256, 512, 1024, 4096, 16384)",
             ".slos",
         ),
         Rule(

@@ -4,7 +4,7 @@ of a node say about its devices.
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -84,11 +84,25 @@ def parse_slice(name: str) -> MigSlice:
     return MigSlice(name, int(found["compute"]), int(found["memory"]))
 
 
-def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three names that `name` begins, or else that resemble it, best first."""
-    names = sorted(known)
-    longer = sorted((n for n in names if name and n.startswith(name)), key=lambda n: (len(n), n))
-    return (longer or difflib.get_close_matches(name, names, n=3))[:3]
+def near_names(name: str, known: Mapping[str, AcceleratorProfileSpec]) -> list[str]:
+    """Up to three names of profiles that `name` may stand for, best first: those that all its parts lead to by name or
+    product (`h100-sxm` is nvidia-h100-80gb, an NVIDIA H100 SXM), else those that resemble it.
+    """
+    parts = _parts(name)
+    scores = {n: [_likeness(part, {*_parts(n), *_parts(p.product)}) for part in parts] for n, p in known.items()}
+    meant = sorted((n for n, s in scores.items() if s and all(s)), key=lambda n: (-sum(scores[n]), len(n), n))
+    return (meant or difflib.get_close_matches(name.lower(), sorted(known), n=3))[:3]
+
+
+def _parts(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+def _likeness(part: str, words: Collection[str]) -> int:
+    """2: one of the words; 1: the beginning of one, or longer than one (`sxm4` than `sxm`)."""
+    if part in words:
+        return 2
+    return int(any(len(w) > 2 and (w.startswith(part) or part.startswith(w)) for w in words))
 
 
 def device_bytes(profile: AcceleratorProfileSpec) -> int:

@@ -4,16 +4,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from firsttoken.planning.forecast import Forecast, Question, describe, figures, milliseconds
-from firsttoken.planning.parallelism import Candidate
+from firsttoken.planning.forecast import Forecast, Question, describe, figures
+from firsttoken.planning.parallelism import Candidate, why_not_divisible
 from firsttoken.planning.replicas import replicas_for
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import Alternative, Reason
+from firsttoken.planning.words import milliseconds, number
 
 # Shapes that carry within this much of each other count as equal, since the model may be off by as much: then the
 # smaller replica is taken. It is lost alone, scales in smaller steps and depends on fewer links.
 ALIKE = 1.25
 MOST_SHAPES = 6
+DEAR = 0.5  # of what a replica could serve: an SLO that leaves less is said to cost as much
 NETWORK = 50e9  # bytes/s a GPU, one direction: a port of 400 Gbit/s for each, as large clusters have
 
 
@@ -128,6 +130,8 @@ def shape_reason(chosen: Forecast, looked: Sequence[Forecast]) -> Reason:
         text += f"; what is within {(ALIKE - 1) * 100:.0f} % a GPU counts as equal, and the smaller replica is taken"
     if chosen.keeps_promises and chosen.goodput.binding is not None:
         text += f"; more would break {describe(chosen.goodput.binding)}"
+        if chosen.goodput.rate < DEAR * chosen.most:
+            text += f" (without the SLOs a replica could serve {number(chosen.most)})"
     return Reason("TensorParallel", text)
 
 
@@ -137,11 +141,15 @@ def _smaller_alike(chosen: Forecast, others: Sequence[Forecast]) -> bool:
 
 
 def _carries(found: Forecast) -> str:
-    if not found.keeps_promises and found.goodput.binding is not None:
-        floor = milliseconds(found.goodput.floor or 0.0)
-        return f"misses {describe(found.goodput.binding)} even when idle ({floor} predicted)"
-    each = f"a replica carries {found.capacity:.3g} requests/s within the SLOs"
-    return each if found.gpus == 1 else f"{each}, {found.per_gpu:.3g} a GPU"
+    each = f"{number(found.capacity)} requests/s" + ("" if found.gpus == 1 else f", {number(found.per_gpu)} a GPU")
+    if found.keeps_promises or found.goodput.binding is None:
+        return f"a replica carries {each} within the SLOs"
+    if found.goodput.rate > 0:
+        return (
+            f"a replica serves {each}, and within {describe(found.goodput.binding)} only {number(found.goodput.rate)}"
+        )
+    floor = milliseconds(found.goodput.floor or 0.0)
+    return f"misses {describe(found.goodput.binding)} even when idle ({floor} predicted), and serves {each} at most"
 
 
 def _width(found: Forecast) -> str:
@@ -159,29 +167,55 @@ def alternatives(chosen: Forecast, looked: Sequence[Forecast], layout: str, limi
         if limits.gpus is not None and count * other.gpus > limits.gpus:
             continue
         message = f"tensor parallel {_width(other)}: {_carries(other)}"
-        carried = figures(other.goodput.rate * count)
+        carried = figures(other.capacity * count)
         found.append(
             Alternative(
-                layout, shape.tensor_parallel, shape.pipeline_parallel, count, count * other.gpus, carried, message
+                layout,
+                shape.tensor_parallel,
+                shape.pipeline_parallel,
+                count,
+                count * other.gpus,
+                carried,
+                message,
+                other.keeps_promises,
             )
         )
     return tuple(found)
 
 
-def node_reason(chosen: Forecast, budget: int) -> Reason | None:
-    """Why a layer's split stays inside a node: what its all-reduces take there, and over a network (M4.6)."""
-    model, tensor = chosen.load.curves.model, chosen.candidate.tensor_parallel
+def node_reason(chosen: Forecast, node: int) -> Reason | None:
+    """Why a layer's split stays inside a node: what its all-reduces take there, and over a network (M4.6).
+
+    `node`: devices of one. A replica that fills it says what a second node would be for.
+    """
+    model, tensor, engine = chosen.load.curves.model, chosen.candidate.tensor_parallel, chosen.load.engine
     if tensor == 1 or not chosen.device.link:
         return None
-    apart = StepModel(model.facts, chosen.device, tensor_parallel=tensor, link=NETWORK)
+    # A decode engine's fullest step has a token for each running request.
+    budget = engine.max_running if chosen.role == "decode" else engine.token_budget
+    wide = 2 * tensor if chosen.gpus == node and why_not_divisible(model.facts, 2 * tensor) is None else tensor
+    apart = StepModel(model.facts, chosen.device, tensor_parallel=wide, link=NETWORK)
     inside, outside = (m.step_seconds(((0, budget),)) for m in (model, apart))
     links, network = (
-        f"{chosen.device.link / 1e9:.0f} GB/s links",
+        f"{chosen.device.link_among(tensor) / 1e9:.0f} GB/s links",
         f"a network of {NETWORK / 1e9:.0f} GB/s a GPU (assumed)",
     )
     text = (
         f"a replica stays in one node: the all-reduces of a step of {budget} tokens take "
-        f"{milliseconds(inside.collectives)} of {milliseconds(inside.seconds)} over {links}, and would take "
-        f"{milliseconds(outside.collectives)} over {network}"
+        f"{milliseconds(inside.collectives)} of {milliseconds(inside.seconds)} over {links}, and "
+        + (f"on two nodes (tensor parallel {wide}) " if wide > tensor else "")
+        + f"would take {milliseconds(outside.collectives)} over {network}{_whole_node(chosen, node)}"
     )
     return Reason("WithinNode", text)
+
+
+def _whole_node(chosen: Forecast, node: int) -> str:
+    """That a replica fills a node, and with what: further nodes hold copies."""
+    if chosen.gpus < node:
+        return ""
+    memory, each = chosen.candidate.memory, chosen.device.memory_bytes
+    held = math.ceil(memory.weights_bytes / (memory.usable_bytes / node))
+    return (
+        f"; it is all of a node: {memory.weights_bytes / 1e9:.0f} GB of weights against {node} x {each / 1e9:.0f} GB, "
+        f"{held} of which they would fill; each further replica is another copy of them on another node"
+    )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from firsttoken.api.service_inputs import LayoutMode
-from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forecast, handover_to, milliseconds
+from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forecast, handover_to
 from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.goodput import TPOT, Target, value
 from firsttoken.planning.load.layouts import Comparison, RoleGoodput, Split, best_split, compare
@@ -11,6 +11,7 @@ from firsttoken.planning.roles import Role
 from firsttoken.planning.sizing import Forecasting, Sized
 from firsttoken.planning.token_budgets import allowed_budgets, best_budget
 from firsttoken.planning.types import Reason
+from firsttoken.planning.words import count, milliseconds, number
 
 # Long prompts with short outputs (M7): every prompt holds up everybody's streams. A split is worth a look even where
 # it carries no more, if tokens come so many times faster, and colocated replicas that had to do so carry clearly less.
@@ -138,10 +139,10 @@ def split_reason(
     gain = found.gain or 0.0
     source = "" if sides.named else f" ({ASSUMED_LOAD * 100:.0f} % of what the weaker of both carries)"
     text = (
-        f"{split.prefill} prefill and {split.decode} decode replicas of the same shape would carry "
-        f"{found.disaggregated:.3g} requests/s within the SLOs on {sides.gpus} GPUs, colocated "
-        f"{found.colocated:.3g} ({gain * 100:+.0f} %); at {sides.rate:.3g} requests/s in either layout{source} TTFT "
-        f"P95 would be {milliseconds(sides.apart[0])} instead of {milliseconds(sides.together[0])}, TPOT P95 "
+        f"{split.prefill} prefill and {count(split.decode, 'decode replica')} of the same shape would carry "
+        f"{number(found.disaggregated)} requests/s within the SLOs on {count(sides.gpus, 'GPU')}, colocated "
+        f"{number(found.colocated)} ({gain * 100:+.0f} %); at {number(sides.rate)} requests/s in either layout{source} "
+        f"TTFT P95 would be {milliseconds(sides.apart[0])} instead of {milliseconds(sides.together[0])}, TPOT P95 "
         f"{milliseconds(sides.apart[1])} instead of {milliseconds(sides.together[1])}"
     )
     if found.clear:
@@ -157,8 +158,8 @@ def split_reason(
 def _then(tighter: Tighter) -> str:
     more = f" ({(tighter.disaggregated / tighter.colocated - 1) * 100:+.0f} %)" if tighter.colocated else ""
     return (
-        f"with TPOT P95 within {milliseconds(tighter.seconds)} a split would carry {tighter.disaggregated:.3g} "
-        f"requests/s, colocated {tighter.colocated:.3g}{more}"
+        f"with TPOT P95 within {milliseconds(tighter.seconds)} a split would carry {number(tighter.disaggregated)} "
+        f"requests/s, colocated {number(tighter.colocated)}{more}"
     )
 
 

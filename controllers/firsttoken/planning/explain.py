@@ -7,11 +7,13 @@ from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.accelerators import device_bytes, is_cpu, max_tensor_parallel
-from firsttoken.planning.memory import EngineLoad, memory_budget, whole_blocks
+from firsttoken.planning.memory import EngineLoad, memory_budget
+from firsttoken.planning.mig import compute_share
 from firsttoken.planning.parallelism import (
     ACROSS_NODES,
     LEAST_KV_SHARE,
     NO_STAGES,
+    ONE_SLICE,
     USEFUL_CONCURRENCY,
     Candidate,
     fits,
@@ -21,23 +23,46 @@ from firsttoken.planning.parallelism import (
 )
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.replicas import least_replicas
-from firsttoken.planning.types import MemoryBudget, ModelFacts, Reason
+from firsttoken.planning.types import MemoryBudget, ModelFacts, Plan, Reason
+from firsttoken.planning.words import count
 from firsttoken.planning.workload import ResolvedWorkload
+
+ENGINE_IMAGE = "EngineImage"
+# By AcceleratorProfile.vendor: what the image must hold. Only the last one is built here (docs/install.md).
+_VLLM_FOR = {"AMD": "vLLM for ROCm", "Intel": "vLLM for Gaudi", "CPU": "vLLM for CPUs (firsttoken/runtime-cpu)"}
 
 RoleLoad = tuple[str, AcceleratorProfileSpec, EngineLoad]
 
 
-def gigabytes(count: float) -> str:
+def gigabytes(size: float) -> str:
     """Bytes for people, in 10^9, small amounts in 10^6."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def model_reason(facts: ModelFacts) -> Reason:
     """Which model is planned for, and how that is known."""
-    count = (
+    size = (
         f"{facts.parameters / 1e9:.2f} billion" if facts.parameters >= 1e8 else f"{facts.parameters / 1e6:.2f} million"
     )
-    return Reason("Model", f"{facts.name}, {count} parameters ({facts.source})")
+    return Reason("Model", f"{facts.name}, {size} parameters ({facts.source})")
+
+
+def image_reason(spec: InferenceServiceSpec, profiles: Sequence[AcceleratorProfileSpec]) -> tuple[Reason, ...]:
+    """That the image Firsttoken ships does not run there: it is vLLM for CUDA, and pods would only crash."""
+    others = {p.product: _VLLM_FOR.get(p.vendor, f"vLLM for {p.product}") for p in profiles if p.vendor != "NVIDIA"}
+    if spec.engine.image is not None or not others:
+        return ()
+    wanted = " and ".join(dict.fromkeys(others.values()))
+    text = (
+        f"spec.engine.image is not set, and the default runtime is built for NVIDIA GPUs (CUDA): it does not start on "
+        f"{' and '.join(others)}; name an image with {wanted} there, or as the operator's --engine-image"
+    )
+    return (Reason(ENGINE_IMAGE, text),)
+
+
+def image_missing(plan: Plan) -> str:
+    """The same in a few words, for an answer in one line; empty where an image is named or the default one runs."""
+    return "needs spec.engine.image" if any(r.code == ENGINE_IMAGE for r in plan.reasons) else ""
 
 
 def layout_reason(spec: InferenceServiceSpec, roles: int) -> Reason:
@@ -130,7 +155,7 @@ def _stages_reason(pins: EnginePins, facts: ModelFacts, profile: AcceleratorProf
     else:
         why = why_not_divisible(facts, tensor * 2) or "memory needs them"
         why = f"a split over {tensor * 2} is not possible: {why}"
-    return Reason("PipelineParallel", f"{stages} stages of {tensor} device(s): {why}")
+    return Reason("PipelineParallel", f"{stages} stages of {count(tensor, 'device')}: {why}")
 
 
 def too_big(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleLoad]) -> InfeasibleError:
@@ -138,14 +163,14 @@ def too_big(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleL
     limit, least = spec.accelerator.max_count, least_replicas(spec)
     allowed = limit // least if limit is not None else None
     if limit is not None and len(roles) > 1 and limit < 2 * least:
-        text = f"prefill and decode need a GPU each for {least} replica(s), spec.accelerator.maxCount is {limit}"
+        text = f"prefill and decode need a GPU each for {count(least, 'replica')}, spec.accelerator.maxCount is {limit}"
         return InfeasibleError("MaxCount", text)
     if limit is not None and limit < least:
         return InfeasibleError("MaxCount", f"{least} replicas need a GPU each, spec.accelerator.maxCount is {limit}")
     _check_one_node_holds(spec, facts, roles)
     shares = [(role, _largest(spec, facts, role, allowed)) for role in roles]
     (name, profile, load), (gpus, memory) = next(
-        ((role, best) for role, best in shares if not fits(best[1], role[1], role[2].max_model_length)), shares[0]
+        ((role, best) for role, best in shares if not fits(best[1], role[1])), shares[0]
     )
     prefix = f"{name}: " if len(roles) > 1 else ""
     budget = f"; spec.accelerator.maxCount is {limit}" if limit is not None else ""
@@ -170,17 +195,26 @@ def _check_one_node_holds(spec: InferenceServiceSpec, facts: ModelFacts, roles: 
             continue
         gpus, memory = _largest(spec, facts, (name, profile, load), None)
         stages = name != "serve" and _one_node_holds(facts, profile, load, "serve")
+        constraint, why = _beyond_a_node(profile, stages=stages)
         raise InfeasibleError(
-            "PipelineParallel" if stages else "AcrossNodes",
-            f"{name + ': ' if len(roles) > 1 else ''}{_arithmetic(facts, profile, load, gpus, memory)}; "
-            + (NO_STAGES if stages else f"a node has {profile.devices_per_node} device(s), and {ACROSS_NODES}"),
+            constraint,
+            f"{name + ': ' if len(roles) > 1 else ''}{_arithmetic(facts, profile, load, gpus, memory)}; {why}",
             {**_shorter(spec, memory, profile), **({"spec.layout.mode": "Colocated"} if stages else {})},
         )
 
 
+def _beyond_a_node(profile: AcceleratorProfileSpec, *, stages: bool) -> tuple[str, str]:
+    """The constraint, and what there is to say of it. `stages`: a colocated replica would fit with pipeline stages."""
+    if stages:
+        return "PipelineParallel", NO_STAGES
+    if compute_share(profile) is not None:
+        return "Memory", ONE_SLICE
+    return "AcrossNodes", f"a node has {count(profile.devices_per_node, 'device')}, and {ACROSS_NODES}"
+
+
 def _one_node_holds(facts: ModelFacts, profile: AcceleratorProfileSpec, load: EngineLoad, role: str) -> bool:
     budgets = (memory_budget(facts, profile, t, p, load) for t, p in shapes(facts, profile, EnginePins(), role))
-    return any(fits(memory, profile, load.max_model_length) for memory in budgets)
+    return any(fits(memory, profile) for memory in budgets)
 
 
 def _largest(
@@ -203,7 +237,7 @@ def _arithmetic(
         beside = f"activations {gigabytes(m.activation_bytes)}, graphs and context {gigabytes(m.overhead_bytes)}"
         return f"{held}, which do not fit on {where} beside {beside} (both estimates)"
     left = f"{held}; on {where} that leaves KV for {m.kv_cache_tokens} tokens"
-    if m.kv_cache_tokens < whole_blocks(load.max_model_length, profile):
+    if m.max_concurrent_at_maximum_length < 1:
         return f"{left}, one request may take {load.max_model_length}"
     if not is_cpu(profile) and kv_share(m) < LEAST_KV_SHARE:
         return (

@@ -8,7 +8,7 @@ from functools import cached_property
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.calibration import STAGES_OF, Calibration, Measured
-from firsttoken.planning.load.curves import EngineLimits
+from firsttoken.planning.load.curves import EngineLimits, StepCurves
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, keeps, largest_rate, targets
 from firsttoken.planning.load.replica import LoadModel, ReplicaState
@@ -17,12 +17,17 @@ from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.timing.device import Device, device_from_profile
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction
+from firsttoken.planning.words import milliseconds
 from firsttoken.planning.workload import default_slos
 
 # Decodes beside which a prefill engine's first token is made on the other side: the step is nearly flat up to there.
 HANDOVER_BATCH = 16
 # Without a rate, what is shown is how replicas answer at this part of their goodput: loaded, and not at the edge.
 ASSUMED_LOAD = 0.7
+# A promise that nobody made (the profile's own) is not followed where it leaves less than this of what a replica can
+# serve: for a few milliseconds that no user asked for, a fleet many times as large would be bought.
+LEAST_OF_CAPACITY = 0.15
+LARGEST_BUDGET = 16384
 # What is compared where nobody promised anything.
 TTFT_P95, TPOT_P95 = Target(TTFT, 95, math.inf), Target(TPOT, 95, math.inf)
 
@@ -43,6 +48,26 @@ class Question:
     bounds: tuple[int, ...]  # of the prompt-length buckets
     rate: float | None  # requests a second of the service
     calibration: Calibration = field(default_factory=Calibration)
+    _curves: dict[tuple[object, ...], StepCurves] = field(default_factory=dict, repr=False, compare=False)
+
+    def curves(
+        self, device: tuple[Device, str], candidate: Candidate, kv_cache_dtype: str, scale: tuple[float, float]
+    ) -> StepCurves:
+        """Step times of one shape, shared by the roles and token budgets that are asked about in this call."""
+        tensor, stages = candidate.tensor_parallel, candidate.pipeline_parallel
+        # The facts are kept alive by the model that has them.
+        key = (id(self.facts), device[1], tensor, stages, kv_cache_dtype, scale)
+        if key not in self._curves:
+            model = StepModel(
+                self.facts,
+                device[0],
+                tensor_parallel=tensor,
+                pipeline_parallel=stages,
+                kv_cache_dtype=kv_cache_dtype,
+                scale=scale,
+            )
+            self._curves[key] = StepCurves(model, self.shape, LARGEST_BUDGET)
+        return self._curves[key]
 
     def target(self, metric: str) -> Target | None:
         """The promise of a metric that says most of its tail: over all requests if there is one, else of a bucket."""
@@ -62,21 +87,29 @@ class Forecast:
     interval: float  # relative, of step times
     promises: tuple[Target, ...]
     kv_cache_dtype: str = "auto"  # vLLM's name
+    promised: bool = False  # the spec made the promises
+    near: float = 0.0  # requests a second that it is expected to carry, to begin the search with
 
     @cached_property
     def goodput(self) -> Goodput:
         """The largest rate that keeps the promises. Most of a forecast's work, so only done when asked for."""
-        return largest_rate(self.load, self.promises)
-
-    @property
-    def keeps_promises(self) -> bool:
-        """Whether there is a rate at which the promises are kept."""
-        return self.goodput.rate > 0
+        return largest_rate(self.load, self.promises, self.near)
 
     @cached_property
+    def keeps_promises(self) -> bool:
+        """Whether there is a rate at which the promises are kept, and, if nobody made them, one worth having."""
+        rate = self.goodput.rate
+        return rate > 0 and (self.promised or rate >= LEAST_OF_CAPACITY * self.most)
+
+    @cached_property
+    def most(self) -> float:
+        """Requests a second that a replica can serve at all."""
+        return largest_rate(self.load, ()).rate
+
+    @property
     def capacity(self) -> float:
-        """Requests a second of a replica: within the SLOs, or, where even an idle one misses one, all it can serve."""
-        return self.goodput.rate if self.keeps_promises else largest_rate(self.load, ()).rate
+        """Requests a second of a replica: within the SLOs, or, where it can't keep them, all it can serve."""
+        return figures(self.goodput.rate if self.keeps_promises else self.most)
 
     @property
     def gpus(self) -> int:
@@ -96,8 +129,7 @@ class Forecast:
         """The same replica started with other limits."""
         if limits == self.load.engine:
             return self
-        load = self.load
-        return replace(self, load=LoadModel(load.curves.model, load.curves.shape, limits, load.role, load.handover))
+        return replace(self, load=self.load.with_limits(limits), near=self.goodput.rate)
 
 
 def forecast(
@@ -115,22 +147,16 @@ def forecast(
     device = device_from_profile(profile)
     own = STAGES_OF[role]
     known = _calibrated(question, accelerator, candidate, kv_cache_dtype, own)
-    model = StepModel(
-        question.facts,
-        device,
-        tensor_parallel=candidate.tensor_parallel,
-        pipeline_parallel=candidate.pipeline_parallel,
-        kv_cache_dtype=kv_cache_dtype,
-        scale=(
-            known["prefill"].ratio if "prefill" in known else 1.0,
-            known["decode"].ratio if "decode" in known else 1.0,
-        ),
-    )
+    prefill, decode = (known[stage].ratio if stage in known else 1.0 for stage in ("prefill", "decode"))
+    curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (prefill, decode))
     # Each stage's own: what is known of decode says nothing of a prefill engine, and half of a whole engine is not all.
-    interval = max(known[s].band if s in known else model.relative_interval for s in own)
-    load = LoadModel(model, question.shape, limits, role, handover)
+    interval = max(known[s].band if s in known else curves.model.relative_interval for s in own)
+    load = LoadModel.of(curves, limits, role, handover)
     calibrated = tuple(known.values())
-    return Forecast(role, device, candidate, load, calibrated, interval, question.promises, kv_cache_dtype)
+    interval = figures(interval)
+    return Forecast(
+        role, device, candidate, load, calibrated, interval, question.promises, kv_cache_dtype, question.promised
+    )
 
 
 def _calibrated(
@@ -189,7 +215,7 @@ def _rounded(seconds: Percentiles) -> Percentiles:
 
 def promises_of(spec: InferenceServiceSpec) -> tuple[Target, ...]:
     """Those of the spec, else the profile's."""
-    return targets(spec.slos or default_slos(spec.workload.profile))
+    return targets(spec.slos) if spec.slos else targets(default_slos(spec.workload.profile), default=True)
 
 
 def promises_in_words(spec: InferenceServiceSpec) -> tuple[str, ...]:
@@ -198,11 +224,7 @@ def promises_in_words(spec: InferenceServiceSpec) -> tuple[str, ...]:
 
 
 def describe(target: Target) -> str:
-    """A promise in words: `TTFT P95 of 512-1024 within 200 ms`."""
+    """A promise in words: `TTFT P95 of 512-1024 tokens within 200 ms`, and whether it is anybody's own."""
     where = "" if target.bucket == "all" else f" of {target.bucket} tokens"
-    return f"{target.metric} P{target.percentile}{where} within {milliseconds(target.seconds)}"
-
-
-def milliseconds(seconds: float) -> str:
-    """For people: two or three digits, and seconds where that reads better."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+    whose = " (the profile's default)" if target.default else ""
+    return f"{target.metric} P{target.percentile}{where} within {milliseconds(target.seconds)}{whose}"

@@ -3,6 +3,7 @@
 What an unknown architecture leaves open is named field by field, so that it can be given inline.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +13,12 @@ from pydantic.alias_generators import to_camel
 
 from firsttoken.api.architecture import InlineArchitecture
 from firsttoken.planning import shape as shapes
-from firsttoken.planning.hf_families import FAMILIES, KEYS, Config, Family
-from firsttoken.planning.hf_fields import Fields, count, find, short
+from firsttoken.planning.hf_bounds import MOST, quoted, refuse
+from firsttoken.planning.hf_families import FAMILIES, Config, Family
+from firsttoken.planning.hf_fields import Fields, count, find
 from firsttoken.planning.hf_quantization import StoredAs, quantization_of, stored_as
 from firsttoken.planning.hf_quantization import essentials as quantization_essentials
+from firsttoken.planning.hf_sieve import layers_of, sieve
 from firsttoken.planning.refusal import InfeasibleError
 
 INLINE = "spec.model.architecture.inline"
@@ -28,15 +31,8 @@ OPTIONAL = (
     "num_key_value_heads", "head_dim", "tie_word_embeddings", "num_experts", "num_experts_per_tok",
     "moe_intermediate_size",
 )  # fmt: skip
-# Everything that is read beside KEYS.
-READ = (
-    "model_type", "architectures", "torch_dtype", "dtype", "layer_types", "rope_scaling", "rope_parameters",
-    "sliding_window_pattern", "use_sliding_window", "max_window_layers", "multi_query", "new_decoder_architecture",
-    "alibi", "attn_config", "expansion_ratio", "n_shared_experts", "shared_expert_intermediate_size",
-    "first_k_dense_replace", "decoder_sparse_step", "moe_layer_freq", "mlp_only_layers", "vision_config",
-    "spatial_merge_size",
-)  # fmt: skip
-MOST_LAYERS = 1000  # that are looked up in lists of layers: a number from somebody's file bounds no work
+MOST_SHARED = 4096  # shared experts a layer, as of routed ones in the API
+MOST_KEPT = 16 * 2**10  # bytes of JSON in a record; published ones take up to 3 KB
 # Types of rope whose factor max_position_embeddings already holds (vLLM 0.32, _get_and_verify_max_len).
 STRETCHED_ALREADY = ("default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
@@ -53,6 +49,8 @@ class ConfigFacts:
     other_parameters: int = 0  # image encoder, learned positions: beside embeddings and layers, in 16 bits
     stored: StoredAs = field(default_factory=StoredAs)
     float16: bool = True
+    attention_sinks: bool = False
+    bidirectional_images: bool = False
     dtype: str = ""  # of the weights that are not quantised; vLLM serves float32 in 16 bits
 
 
@@ -62,21 +60,25 @@ def is_config(value: Any) -> bool:
 
 
 def essentials(config: Config) -> dict[str, Any]:
-    """The part of a config.json that `read_config` reads: what a record keeps of it (a few hundred bytes)."""
-    wanted = {*READ, *(key for keys in KEYS.values() for key in keys)}
-    kept = {k: v for k, v in config.items() if k in wanted}
-    if isinstance(config.get("text_config"), Mapping):
-        kept["text_config"] = {k: v for k, v in config["text_config"].items() if k in wanted}
-    said = quantization_of(config)
-    if said is None:
-        return kept
-    # Without a number of layers nothing is planned: `read_config` says so.
-    layers = count(_text(config), next((k for k in KEYS["num_hidden_layers"] if k in _text(config)), ""), 0)
-    return {**kept, "quantization_config": quantization_essentials(said, min(layers, MOST_LAYERS))}
+    """The part of a config.json that `read_config` reads: what a record keeps of it (a few hundred bytes).
+
+    Raises InfeasibleError (UnknownModel) for values that no record can hold, and for more than MOST_KEPT.
+    """
+    kept, said = sieve(config), quantization_of(config)
+    if said is not None:
+        # Without a number of layers nothing is planned: `read_config` says so.
+        kept["quantization_config"] = quantization_essentials(said, layers_of(_text(kept)))
+    size = len(json.dumps(kept))
+    if size > MOST_KEPT:
+        largest = max(kept, key=lambda k: len(json.dumps(kept[k])))
+        text = f"what is read of it has {size} bytes, most of them in {largest}; at most {MOST_KEPT} are kept"
+        raise InfeasibleError("UnknownModel", f"config.json: {text}")
+    return kept
 
 
 def read_config(config: Config) -> ConfigFacts:
     """The facts in a config.json. Raises InfeasibleError: unknown architecture, fields missing or out of range."""
+    config = essentials(config)  # records can be edited: they are held to the same bounds as files
     name, text = architecture(config), _text(config)
     outer = FAMILIES.get(str(config.get("model_type")))
     family = FAMILIES.get(_text_type(config, outer)) if outer is not None else None
@@ -138,8 +140,10 @@ def _facts(name: str, config: Config, given: Fields, outer: Family) -> ConfigFac
         moe=_layout(given, shape) if sparse else None,
         windowed_layers=windowed,
         other_parameters=_beside(config, given, outer, shape),
-        stored=stored_as(config, min(shape.num_hidden_layers, MOST_LAYERS)),
+        stored=stored_as(config, shape.num_hidden_layers),
         float16=given.family.float16,
+        attention_sinks=given.family.attention_sinks,
+        bidirectional_images=outer.bidirectional_images,
         dtype=str(given.text.get("torch_dtype") or given.text.get("dtype") or "").removeprefix("torch."),
     )
 
@@ -171,7 +175,7 @@ def _windows(given: Fields) -> tuple[int | None, int | None]:
     if isinstance(types, list) and len(types) == layers:
         strange = sorted({str(t) for t in types} - {"sliding_attention", "full_attention"})
         if strange:
-            text = f"config.json: layers of type {', '.join(strange)} are not known to the planner"
+            text = f"config.json: layers of type {quoted(', '.join(strange), 120)} are not known to the planner"
             raise InfeasibleError("UnknownModel", f"{text}: give {INLINE}, as near as it comes")
         windowed = types.count("sliding_attention")
     else:
@@ -184,12 +188,15 @@ def _windows(given: Fields) -> tuple[int | None, int | None]:
 def _positions(given: Fields) -> int:
     """The longest sequence, tokens: stretched by rope's factor where the config counts without it."""
     longest = given.needed("max_position_embeddings")
-    rope = given.text.get("rope_scaling") or given.text.get("rope_parameters")
-    if not isinstance(rope, Mapping) or not given.family.rope_stretches:
+    key = next((k for k in ("rope_scaling", "rope_parameters") if given.text.get(k)), "")
+    rope = given.text.get(key, {})
+    if not given.family.rope_stretches:
         return longest
     kind, factor = rope.get("rope_type") or rope.get("type"), rope.get("factor")
     if kind in STRETCHED_ALREADY or kind is None or isinstance(factor, bool) or not isinstance(factor, int | float):
         return longest
+    if factor * longest > MOST:
+        raise refuse(f"{key}.factor", factor, f"which stretches {longest} tokens beyond {MOST}")
     return int(longest * factor) if factor >= 1 else longest
 
 
@@ -205,9 +212,11 @@ def _layout(given: Fields, shape: InlineArchitecture) -> shapes.ExpertLayout:
     width = shape.moe_intermediate_size or shape.intermediate_size
     shared = count(given.text, "n_shared_experts", 0)
     shared = shared or round(count(given.text, "shared_expert_intermediate_size", 0) / width)
+    if shared > MOST_SHARED:
+        raise refuse("n_shared_experts", shared, f"more than {MOST_SHARED}")
     first, step = count(given.text, "first_k_dense_replace", 0), count(given.text, "decoder_sparse_step", 1)
     every, named = count(given.text, "moe_layer_freq", 1), given.text.get("mlp_only_layers")
-    dense, layers = named if isinstance(named, list) else [], range(shape.num_hidden_layers)
+    dense, layers = frozenset(named or ()), range(shape.num_hidden_layers)
     sparse = [i for i in layers if i >= first and i % every == 0 and i not in dense and (i + 1) % step == 0]
     return shapes.ExpertLayout(shared_experts=shared, first_dense_layers=len(layers) - len(sparse))
 
@@ -219,10 +228,7 @@ def _beside(config: Config, given: Fields, outer: Family, shape: InlineArchitect
     vision = config.get("vision_config")
     if outer.vision is None or not isinstance(vision, Mapping):
         return positions
-    try:
-        return positions + outer.vision(vision, config, shape.hidden_size)
-    except (KeyError, TypeError, ValueError, ArithmeticError) as fault:
-        raise InfeasibleError("UnknownModel", f"config.json: vision_config can't be read: {fault!r}") from fault
+    return positions + outer.vision(vision, config, shape.hidden_size)
 
 
 def _unknown(config: Config, text: Config) -> InfeasibleError:
@@ -247,7 +253,7 @@ def _incomplete(name: str, given: Fields, missing: list[str]) -> InfeasibleError
 
 
 def _read(read: Mapping[str, Any]) -> str:
-    said = ", ".join(f"{to_camel(f)}: {short(v)}" for f, v in read.items())
+    said = ", ".join(f"{to_camel(f)}: {quoted(v)}" for f, v in read.items())
     return f"Read from it: {said}. " if said else ""
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from firsttoken.planning.hf_bounds import dimension
+
 Config = Mapping[str, Any]
 
 # Our name of a fact -> the keys it goes by, the first that holds something counts; a dot leads into an inner object.
@@ -100,32 +102,45 @@ def _mpt(config: Config, _heads: int) -> int | None:
 
 
 # Weights of an image encoder and of what leads from it to the text model, from vision_config and the text's width.
+# Raises InfeasibleError for dimensions that can't be.
 Vision = Callable[[Config, Config, int], int]
+
+# Ten times and more what published encoders have: a larger one is a slip or a lie.
+_MOST_VISION = {
+    "hidden_size": 2**17, "intermediate_size": 2**20, "num_hidden_layers": 1000, "depth": 1000, "patch_size": 1024,
+    "image_size": 2**16, "spatial_merge_size": 64,
+}  # fmt: skip
+
+
+def _of(vision: Config, key: str, otherwise: int | None = None) -> int:
+    return dimension(vision, f"vision_config.{key}", _MOST_VISION[key], otherwise)
 
 
 def _tower(vision: Config, matrices: int, layers: str = "num_hidden_layers") -> int:
-    hidden = int(vision["hidden_size"])
-    patch = int(vision.get("patch_size", 14)) ** 2 * 3 * hidden
-    return int(vision[layers]) * (4 * hidden**2 + matrices * hidden * int(vision["intermediate_size"])) + patch
+    hidden, patch = _of(vision, "hidden_size"), _of(vision, "patch_size", 14)
+    return _of(vision, layers) * (4 * hidden**2 + matrices * hidden * _of(vision, "intermediate_size")) + (
+        patch**2 * 3 * hidden
+    )
 
 
 def _siglip(vision: Config, _config: Config, width: int) -> int:
     """Gemma 3: learned positions, one projection."""
-    hidden, side = int(vision["hidden_size"]), int(vision["image_size"]) // int(vision["patch_size"])
+    hidden, side = _of(vision, "hidden_size"), _of(vision, "image_size") // _of(vision, "patch_size")
     return _tower(vision, 2) + side**2 * hidden + hidden * width
 
 
 def _pixtral(vision: Config, config: Config, width: int) -> int:
     """Mistral 3: patches are merged, then two projections."""
-    hidden, merged = int(vision["hidden_size"]), int(config.get("spatial_merge_size", 2)) ** 2
-    return _tower(vision, 3) + merged * hidden**2 + hidden * width + width**2
+    merge = dimension(config, "spatial_merge_size", _MOST_VISION["spatial_merge_size"], 2)
+    hidden = _of(vision, "hidden_size")
+    return _tower(vision, 3) + merge**2 * hidden**2 + hidden * width + width**2
 
 
 def _qwen_vision(vision: Config, _config: Config, width: int) -> int:
     """Qwen 2.5 VL: patches of two frames, a merger of two layers."""
-    hidden = int(vision["hidden_size"])
-    merged = int(vision.get("spatial_merge_size", 2)) ** 2 * hidden
-    second_frame = int(vision.get("patch_size", 14)) ** 2 * 3 * hidden
+    hidden = _of(vision, "hidden_size")
+    merged = _of(vision, "spatial_merge_size", 2) ** 2 * hidden
+    second_frame = _of(vision, "patch_size", 14) ** 2 * 3 * hidden
     return _tower(vision, 3, "depth") + second_frame + merged**2 + merged * width
 
 
@@ -143,6 +158,8 @@ class Family:
     learned_positions: int | None = None  # rows of a position embedding beyond the maximum length; None: no such matrix
     latent: bool = False  # multi-head latent attention (MLA)
     float16: bool = True  # False: vLLM refuses FP16 (_FLOAT16_NOT_SUPPORTED_MODELS)
+    attention_sinks: bool = False
+    bidirectional_images: bool = False  # vLLM's MM_PREFIX_LM_MODELS
     rope_stretches: bool = True  # False: max_position_embeddings holds rope's factor already, whatever its type
     text: str = ""  # multimodal: model_type of its text_config where that names none
     vision: Vision | None = None
@@ -184,7 +201,7 @@ FAMILIES: Mapping[str, Family] = {
     "kimi_k2": Family(_DEEPSEEK, latent=True),
     "glm4": Family({"head_dim": 128}, float16=False),
     "glm4_moe": Family(),
-    "gpt_oss": Family({"head_dim": 64, "sliding_window": 128}, windows=_all_but_every(2)),
+    "gpt_oss": Family({"head_dim": 64, "sliding_window": 128}, windows=_all_but_every(2), attention_sinks=True),
     "cohere": Family(tied=True),
     "cohere2": Family({"sliding_window": 4096}, tied=True, windows=_all_but_every(4)),
     "starcoder2": Family(gated=False, tied=True, windows=_everywhere),
@@ -197,7 +214,7 @@ FAMILIES: Mapping[str, Family] = {
     "gpt_bigcode": Family(gated=False, tied=True, kv_heads=_multi_query, feed_forward=4, learned_positions=0),
     "gpt_neox": Family(gated=False),
     "opt": Family(gated=False, tied=True, learned_positions=2),
-    "gemma3": Family(text="gemma3_text", vision=_siglip),
+    "gemma3": Family(text="gemma3_text", vision=_siglip, bidirectional_images=True),
     "mistral3": Family(text="mistral", vision=_pixtral),
     "qwen2_5_vl": Family(text="qwen2_5_vl_text", vision=_qwen_vision),
 }

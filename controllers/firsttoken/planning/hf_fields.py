@@ -2,10 +2,9 @@
 
 from typing import Any
 
+from firsttoken.planning.hf_bounds import MOST, refuse
 from firsttoken.planning.hf_families import KEYS, Config, Family, dig
 from firsttoken.planning.refusal import InfeasibleError
-
-MOST = 2**31 - 1  # as in the API
 
 
 class Fields:
@@ -26,7 +25,7 @@ class Fields:
         if value is None or value == 0:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 or not 0 < value <= MOST:
-            raise InfeasibleError("UnknownModel", f"config.json: {key or name} is {short(value)}, not a number above 0")
+            raise refuse(key or name, value, "not a number above 0")
         return int(value)
 
     def needed(self, name: str) -> int:
@@ -69,14 +68,13 @@ def find(text: Config, name: str) -> tuple[str | None, Any]:
 
 
 def count(text: Config, key: str, otherwise: int) -> int:
-    """A whole number above 0 that only some families have."""
+    """A whole number above 0 that only some families have; 0 and what is no number are as good as none.
+
+    Raises InfeasibleError for numbers below 0 or above MOST.
+    """
     value = text.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int) or isinstance(value, bool) or value == 0:
         return otherwise
-    return value if 0 < value <= MOST else otherwise
-
-
-def short(value: Any) -> str:
-    """A value as a message shows it."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if len(text) <= 40 else text[:39] + "…"
+    if not 0 < value <= MOST:
+        raise refuse(key, value, f"not a number from 0 to {MOST}")
+    return value

@@ -34,10 +34,17 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "shared": ("mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj"),
     "experts": ("mlp.experts.0.down_proj", "block_sparse_moe.experts.0.w2"),
 }
-OTHERS = ("vision", "visual", "audio", "mtp")  # encoders, and layers for several tokens at once, have their own layers
-MOST_PATTERNS = 256  # of globs that an expression stands for, and of all together
-# What is understood of a regular expression, as globs. They are matched in time that grows with the length alone: an
-# expression out of somebody's repository can't keep the operator busy.
+LONGEST_NAME = len("model.layers.999.") + max(len(path) for paths in NAMES.values() for path in paths)  # characters
+_OTHERS = re.compile(
+    "vision|visual|audio|mtp"
+)  # encoders, and layers for several tokens at once, have their own layers
+# Bounds before anything is expanded or matched: published lists have a few dozen patterns of up to 100 characters.
+# What lies beyond counts for nothing, like what is not understood.
+LONGEST_PATTERN = 512  # characters of an entry
+MOST_PATTERNS = 256  # globs and expressions of all lists together, and globs that they stand for
+MOST_MATCHES = 2**16  # layers x globs: each is tried on every matrix's names
+# What is understood of a regular expression, as globs. They are matched in time that grows with the length alone, and
+# their number and length are bounded: an expression out of somebody's repository can't keep the operator busy.
 _GROUP = re.compile(r"\((?:\?:)?([^()]*)\)(?![*+?{])")
 _TOKEN = re.compile(
     r"(?P<any>(?:\.|\\d|\[0-9\])[*+]\??)|(?P<one>\\d|\.)|(?P<class>\[[0-9-]+\])|\\(?P<escaped>[.\-_])|(?P<plain>[\w-])"
@@ -56,7 +63,7 @@ def kept_layers(said: Config, layers: int) -> dict[str, int]:
     entries = [e for place in (said, inner if isinstance(inner, Mapping) else {}) for e in _entries(place)]
     if not entries:
         return {}
-    named = _matcher(entries)
+    named = _matcher(entries, min(MOST_PATTERNS, MOST_MATCHES // max(1, layers)))
     found = {
         name: sum(any(named(f"layers.{i}.{path}") for path in paths) for i in range(layers))
         for name, paths in NAMES.items()
@@ -112,12 +119,11 @@ def _entries(said: Config) -> list[str]:
     return [entry for one in lists if isinstance(one, list | tuple) for entry in one if isinstance(entry, str)]
 
 
-def _matcher(entries: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a name from `layers.` on is among the entries: itself, a part of its path, or by a pattern."""
-    own = [e for e in dict.fromkeys(entries) if not any(part in e for part in OTHERS)]
-    plain = {_from_layers(e) for e in own if "*" not in e and not e.startswith("re:")}
-    globs = [g for e in own if "*" in e or e.startswith("re:") for g in _globs(e)][:MOST_PATTERNS]
-    patterns = [re.compile(fnmatch.translate(_from_layers(g, "*"))) for g in globs]
+def _matcher(entries: Sequence[str], most: int) -> Callable[[str], bool]:
+    """Whether a name from `layers.` on is among the entries: itself, a part of its path, or by one of `most` globs."""
+    own = [e for e in dict.fromkeys(entries) if len(e) <= LONGEST_PATTERN and not _OTHERS.search(e)]
+    plain = {_from_layers(e) for e in own if not _is_pattern(e)}
+    patterns = [re.compile(fnmatch.translate(g)) for g in _all_globs([e for e in own if _is_pattern(e)], most)]
 
     def named(name: str) -> bool:
         parts = name.split(".")
@@ -127,34 +133,58 @@ def _matcher(entries: Sequence[str]) -> Callable[[str], bool]:
     return named
 
 
+def _is_pattern(entry: str) -> bool:
+    return "*" in entry or entry.startswith("re:")
+
+
+def _all_globs(entries: Sequence[str], most: int) -> list[str]:
+    """What the patterns name, as at most so many globs that can match a name."""
+    ways = _Ways(MOST_PATTERNS * 4)
+    found: dict[str, None] = {}
+    for entry in entries[:MOST_PATTERNS]:
+        for glob in (_from_layers(g, "*") for g in _globs(entry, ways)):
+            # "?*?*" is "??*": stars beside question marks would be tried against each other.
+            tidy = re.sub(r"[*?]*\*[*?]*", lambda run: "?" * run[0].count("?") + "*", glob)
+            if len(tidy.replace("*", "")) <= LONGEST_NAME:
+                found[tidy] = None
+    return list(found)[:most]
+
+
 def _from_layers(entry: str, start: str = "") -> str:
     """From `layers.` on, whatever stands before it: `model.` or, of a multimodal model, `language_model.model.`."""
     found = re.search(r"layers[.?]", entry)
     return entry if found is None else start + entry[found.start() :]
 
 
-def _globs(entry: str) -> list[str]:
+class _Ways:
+    """The ways through expressions, of which there are at most so many in all lists together."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def through(self, text: str) -> list[str]:
+        """An expression without its groups: one for each way through them; nothing where there are too many."""
+        waiting = [text]
+        done: list[str] = []
+        while waiting and self.left > 0 and len(waiting) + len(done) <= MOST_PATTERNS:
+            self.left -= 1
+            one = waiting.pop()
+            group = _GROUP.search(one)
+            if group is None:
+                done += one.split("|")
+            else:
+                before, after = one[: group.start()], one[group.end() :]
+                waiting += [before + option + after for option in group[1].split("|")]
+        return [] if waiting or len(done) > MOST_PATTERNS else done
+
+
+def _globs(entry: str, ways: _Ways) -> list[str]:
     """What a glob or a regular expression names, as globs; nothing for one that is not understood."""
     if not entry.startswith("re:"):
         glob = re.sub(r"\*+", "*", entry)
         return [glob, f"{glob}.*"]  # a module stands for all below it: "model.layers.*.self_attn"
-    found = [_glob(text) for text in _alternatives(entry.removeprefix("re:"))]
+    found = [_glob(text) for text in ways.through(entry.removeprefix("re:"))]
     return [glob for glob in found if glob is not None]
-
-
-def _alternatives(text: str) -> list[str]:
-    """An expression without its groups: one for each way through them."""
-    waiting = [text]
-    done: list[str] = []
-    while waiting and len(waiting) + len(done) <= MOST_PATTERNS:
-        one = waiting.pop()
-        group = _GROUP.search(one)
-        if group is None:
-            done += one.split("|")
-        else:
-            before, after = one[: group.start()], one[group.end() :]
-            waiting += [before + option + after for option in group[1].split("|")]
-    return [] if waiting else done
 
 
 def _glob(text: str) -> str | None:

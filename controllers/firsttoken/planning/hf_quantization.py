@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from firsttoken.planning.hf_bounds import is_container, scalar
 from firsttoken.planning.hf_kept import KEPT, kept_layers
 from firsttoken.planning.refusal import InfeasibleError
 
@@ -53,21 +54,39 @@ def quantization_of(config: Config) -> Config | None:
 
 
 def essentials(said: Config, layers: int) -> dict[str, Any]:
-    """What `stored_as` reads of it. Lists of layers may be megabytes: how many they name is kept."""
-    kept = {k: v for k, v in said.items() if k in _READ and not isinstance(v, Mapping)}
-    for key in ("producer", "quantization"):
+    """What `stored_as` reads of it. Lists of layers may be megabytes: how many they name is kept.
+
+    Raises InfeasibleError for numbers and texts that no record can hold.
+    """
+    kept = _only(said, _READ, "quantization_config")
+    for key, name in (("producer", "name"), ("quantization", "quant_algo")):
         if isinstance(said.get(key), Mapping):
-            kept[key] = {k: v for k, v in said[key].items() if k in ("name", "quant_algo")}
+            kept[key] = _only(said[key], (name,), f"quantization_config.{key}")
     groups = said.get("config_groups")
     if isinstance(groups, Mapping):
         kept["config_groups"] = {
-            k: {part: v.get(part) if isinstance(v, Mapping) else None for part in ("weights", "input_activations")}
+            scalar("a name in config_groups", k): {part: _scheme_kept(v, part) for part in _PARTS}
             for k, v in groups.items()
         }
     in_16_bits = kept_layers(said, layers)
     return {**kept, KEPT: in_16_bits} if in_16_bits else kept
 
 
+def _scheme_kept(group: Any, part: str) -> dict[str, Any] | None:
+    said = group.get(part) if isinstance(group, Mapping) else None
+    return _only(said, _SCHEME, f"config_groups.{part}") if isinstance(said, Mapping) else None
+
+
+def _only(said: Config, names: tuple[str, ...], where: str) -> dict[str, Any]:
+    """The scalars and the pairs of scalars under these names."""
+    kept = {k: scalar(f"{where}.{k}", said[k]) for k in names if k in said and not is_container(said[k])}
+    pairs = {k: said[k] for k in names if isinstance(said.get(k), list | tuple) and len(said[k]) == 2}
+    plain = {k: pair for k, pair in pairs.items() if not any(map(is_container, pair))}
+    return {**kept, **{k: [scalar(f"{where}.{k}", one) for one in pair] for k, pair in plain.items()}}
+
+
+_PARTS = ("weights", "input_activations")
+_SCHEME = ("num_bits", "type", "strategy", "group_size", "block_structure", "symmetric")
 _READ = (
     "quant_method", "bits", "w_bit", "group_size", "q_group_size", "weight_block_size", "quant_algo", "load_in_8bit",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import capability, device_bytes, is_cpu
 from firsttoken.planning.kv_formats import kv_format
+from firsttoken.planning.kv_groups import KVGroups, kv_groups
 from firsttoken.planning.types import MemoryBudget, ModelFacts
 
 GIB = 2**30
@@ -47,7 +48,7 @@ class EngineLoad:
     """What decides memory beside model and device. Lengths in tokens."""
 
     token_budget: int  # most tokens of one step (max-num-batched-tokens)
-    max_num_seqs: int  # most running requests
+    max_num_seqs: int  # most running requests (where they are chosen, running.py: the most that may be)
     max_model_length: int
     request_tokens: int  # what one request of the workload takes (P95)
     utilization: float = DEFAULT_UTILIZATION
@@ -62,6 +63,11 @@ def element_bytes(profile: AcceleratorProfileSpec) -> int:
 def block_tokens(profile: AcceleratorProfileSpec) -> int:
     """Tokens of one KV block on this device: KV is taken in whole ones."""
     return OTHER_BLOCKS.get(profile.vendor, BLOCK_TOKENS)
+
+
+def groups_of(facts: ModelFacts, profile: AcceleratorProfileSpec) -> KVGroups:
+    """How the layers of a model keep KV on this device."""
+    return kv_groups(facts, profile.vendor, block_tokens(profile))
 
 
 def weights_bytes(facts: ModelFacts, element: int = 2) -> int:
@@ -86,11 +92,13 @@ def kv_bytes_per_token_and_layer(facts: ModelFacts, tensor_parallel: int, elemen
 def memory_budget(
     facts: ModelFacts, profile: AcceleratorProfileSpec, tensor_parallel: int, pipeline_parallel: int, load: EngineLoad
 ) -> MemoryBudget:
-    """The budget of one replica. `kv_cache_tokens` is 0 when the weights leave no room."""
+    """The budget of one replica. `kv_cache_tokens` is 0 when the weights leave no room.
+
+    A KV block is of one group of layers (kv_groups.py), and each stage has its share of each group.
+    """
     element, ranks = element_bytes(profile), tensor_parallel * pipeline_parallel
     layers = -(-facts.num_hidden_layers // pipeline_parallel)  # of the fullest stage
-    block = block_tokens(profile)
-    request, longest = (_round_up(tokens, block) for tokens in (load.request_tokens, load.max_model_length))
+    groups = groups_of(facts, profile)
     usable = int(device_bytes(profile) * load.utilization)
     overhead = _overhead(profile, ranks, load.max_num_seqs)
     activation = _activation_bytes(facts, tensor_parallel, load, element)
@@ -99,28 +107,39 @@ def memory_budget(
     free = usable - overhead - activation - -(-stage // tensor_parallel)
     kv = kv_format(load.kv_cache_dtype, element)
     token_bytes = kv_bytes_per_token_and_layer(facts, tensor_parallel, kv.element, kv.scale)
+    page = token_bytes * groups.block * -(-groups.width // pipeline_parallel)
+    request, longest = groups.running(load.request_tokens), _longest(groups, load, pipeline_parallel)
     if is_cpu(profile):
-        free = min(free // GIB * GIB, _cpu_kv_space(token_bytes * layers, load.max_num_seqs * request, longest))
-    tokens = max(0, int(free // (token_bytes * layers * block))) * block
+        free = min(free // GIB * GIB, _cpu_kv_space(page, load.max_num_seqs * request, longest))
+    blocks = max(0, int(free // page))
+    tokens = groups.tokens(blocks)
     per_token = int(token_bytes * facts.num_hidden_layers * tensor_parallel)
     return MemoryBudget(
         weights_bytes=weights,
         kv_bytes_per_token=per_token,
         kv_cache_tokens=tokens,
-        max_concurrent_requests=tokens // request,
-        max_concurrent_at_maximum_length=tokens // longest,
+        max_concurrent_requests=blocks // request,
+        max_concurrent_at_maximum_length=blocks // longest,
         kv_cache_bytes=tokens * per_token,
         activation_bytes=activation * ranks,
         overhead_bytes=overhead * ranks,
         usable_bytes=usable * ranks,
+        max_num_seqs=load.max_num_seqs,
     )
 
 
-def _cpu_kv_space(bytes_per_token: float, running: int, longest: int) -> int:
-    """What that many tokens of running requests can fill, or one of the maximum length, up to vLLM's default; in the
+def _longest(groups: KVGroups, load: EngineLoad, stages: int) -> int:
+    """Blocks that vLLM demands for one request of the maximum length. With asynchronous scheduling a step more than
+    there are stages is in flight (`max_concurrent_batches`).
+    """
+    return groups.reserved(load.max_model_length, (stages + 1) * load.token_budget)
+
+
+def _cpu_kv_space(bytes_per_block: float, running: int, longest: int) -> int:
+    """What that many blocks of running requests can fill, or one of the maximum length, up to vLLM's default; in the
     whole GiB that vLLM takes.
     """
-    need = bytes_per_token * max(running, longest)
+    need = bytes_per_block * max(running, longest)
     return min(CPU_KV_SPACE, math.ceil(need / GIB) * GIB)
 
 

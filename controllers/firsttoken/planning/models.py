@@ -1,6 +1,5 @@
 """Which model it is: the catalogue, facts given inline, or a plain refusal that says what is missing."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -19,11 +18,7 @@ from firsttoken.planning.hf_kept import kept_parameters
 from firsttoken.planning.memory import MXFP4_BYTES
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible, ModelFacts
-
-INLINE_FIELDS = (
-    "hiddenSize", "numHiddenLayers", "numAttentionHeads", "numKeyValueHeads", "intermediateSize", "vocabSize",
-    "maxPositionEmbeddings",
-)  # fmt: skip
+from firsttoken.planning.unknown_model import PRESET, URI, unknown
 
 
 class CatalogueEntry(ApiModel):
@@ -36,6 +31,8 @@ class CatalogueEntry(ApiModel):
     moe: shapes.ExpertLayout | None = None
     quantization: str = ""
     float16: bool = True
+    attention_sinks: bool = False
+    bidirectional_images: bool = False
     parameters: Annotated[int, Field(ge=1)]
     parameters_source: str = "safetensors metadata on the hub"
     windowed_layers: Annotated[int | None, Field(ge=1)] = None  # with the shape's sliding window; None: all
@@ -130,7 +127,7 @@ def _found(spec: ModelSpec, config: Mapping[str, Any] | None) -> ModelFacts | In
     if given and given.preset:
         entry = catalogue().get(given.preset.lower())
         if entry is None:
-            return _unknown(given.preset, "spec.model.architecture.preset", by_preset=True)
+            return _unknown(given.preset, PRESET)
         source = f"catalogue preset {entry.name}, given in spec.model.architecture.preset"
         return _not_stored_so(_by_uri(_repository(spec)), spec) or _facts(entry, spec, source)
     if config is not None and wants_config(spec):
@@ -139,9 +136,9 @@ def _found(spec: ModelSpec, config: Mapping[str, Any] | None) -> ModelFacts | In
     wanted = path.strip("/") if scheme == "hf" else path.rstrip("/").rsplit("/", 1)[-1].partition(":")[0]
     entry = _by_uri(wanted) if scheme == "hf" else _by_last_segment(wanted)
     if entry is None:
-        return _unknown(wanted, "spec.model.uri")
-    how = "by its URI" if scheme == "hf" else f"assumed from the name {wanted!r} at the end of the URI"
-    return _not_stored_so(entry, spec) or _facts(entry, spec, f"catalogue entry {entry.name}, found {how}")
+        return _unknown(wanted, URI, hub=scheme == "hf")
+    how = "found by its URI" if scheme == "hf" else f"assumed from the name {wanted!r} at the end of the URI"
+    return _not_stored_so(entry, spec) or _facts(entry, spec, f"catalogue entry {entry.name}, {how}")
 
 
 def _from_config(spec: ModelSpec, config: Mapping[str, Any]) -> ModelFacts | Infeasible:
@@ -160,6 +157,8 @@ def _from_config(spec: ModelSpec, config: Mapping[str, Any]) -> ModelFacts | Inf
         moe=found.moe,
         quantization=found.stored.method,
         float16=found.float16,
+        attention_sinks=found.attention_sinks,
+        bidirectional_images=found.bidirectional_images,
         parameters=max(1, shapes.parameters(found.shape, found.mla, found.moe)),
         windowed_layers=found.windowed_layers,
         other_parameters=found.other_parameters,
@@ -256,6 +255,8 @@ def _facts(entry: CatalogueEntry, spec: ModelSpec, source: str) -> ModelFacts:
         activations=entry.activations if published else "fp8",
         quantized_here=quantization != entry.quantization,
         float16=entry.float16,
+        attention_sinks=entry.attention_sinks,
+        bidirectional_images=entry.bidirectional_images,
         other_parameters=entry.other_parameters,
         expert_parameters=shapes.experts_and_layers(shape, entry.mla, entry.moe)[0],
     )
@@ -273,24 +274,5 @@ def _layer_bytes(entry: CatalogueEntry, quantization: str) -> float:
     return each + (WEIGHT_BYTES[""] - each) * kept / layers if kept and quantization else each
 
 
-def _unknown(name: str, where: str, *, by_preset: bool = False) -> Infeasible:
-    near = _near(name)
-    suggestion = f"; did you mean the preset {', '.join(near)}?" if near else ""
-    remedy = "name a preset of the catalogue" if by_preset else "set spec.model.architecture.preset to its equal"
-    return Infeasible(
-        "UnknownModel",
-        f"{where}: {name!r} is not in the model catalogue{suggestion}; {remedy}, or copy {', '.join(INLINE_FIELDS)} "
-        "from its config.json to spec.model.architecture.inline",
-        {"spec.model.architecture.preset": near[0]} if near else {},
-    )
-
-
-def _near(name: str) -> list[str]:
-    """Presets whose name or URI resembles `name`, best first."""
-    known = {u.lower(): e.name for e in catalogue().values() for u in (e.name, *e.uris, *_tails(e))}
-    close = difflib.get_close_matches(name.lower(), sorted(known), n=6, cutoff=0.7)
-    return list(dict.fromkeys(known[c] for c in close))[:3]
-
-
-def _tails(entry: CatalogueEntry) -> list[str]:
-    return [u.rsplit("/", 1)[-1] for u in entry.uris]
+def _unknown(name: str, where: str, *, hub: bool = False) -> Infeasible:
+    return unknown(name, where, {entry.name: entry.uris for entry in catalogue().values()}, hub=hub)

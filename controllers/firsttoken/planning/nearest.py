@@ -11,8 +11,16 @@ from pydantic.alias_generators import to_camel
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.accelerators import device_bytes, is_cpu, near_names
+from firsttoken.planning.promises import missed
+from firsttoken.planning.refusal import SLO
 from firsttoken.planning.replicas import least_replicas
 from firsttoken.planning.types import Infeasible, Plan
+
+# Tokens of a step, and maximum lengths, that are offered where memory is short: below the last ones, a step of a few
+# blocks and prompts of a few hundred tokens, an engine is of little use.
+SMALLER_STEPS = (1024, 512, 256)
+SHORTER = (8192, 4096, 2048, 1024, 512)
+MOST_TRIED = 8  # offers of a kind among which one is looked for that keeps the SLOs
 
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 
@@ -22,29 +30,63 @@ Attempt = Callable[[InferenceServiceSpec, Profiles], Plan | Infeasible]
 
 def with_nearest(refusal: Infeasible, spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt) -> Infeasible:
     """`refusal` with the alternatives that are feasible alone; those its author guessed are tried like the others."""
+    attempt = _once(attempt)
     found = dict(_feasible(refusal.nearest.items(), spec, profiles, attempt))
     if refusal.constraint == "UnknownAccelerator":
         for path in refusal.nearest:
             near = [(path, name) for name in near_names(_value(spec, path), profiles)]
-            found = {**dict(_feasible(near, spec, profiles, attempt, first=True)), **found}
-    if refusal.constraint in ("Memory", "MaxCount", "AcrossNodes", "PipelineParallel"):
-        families = (
-            _other_pin("tensor_parallel", spec, profiles, attempt),
-            _other_pin("pipeline_parallel", spec, profiles, attempt),
-            _more_gpus(spec, profiles, attempt),
-            _fp8(spec),
-            _larger_gpu(spec, profiles),
-        )
-        for family in families:
-            # What the refusal's message names itself stands.
-            found = {**dict(_feasible(family, spec, profiles, attempt, first=True)), **found}
-    if refusal.constraint == "SLO":
-        for family in (_more_gpus(spec, profiles, attempt), _fp8(spec), _faster_gpu(spec, profiles)):
-            found = {**dict(_feasible(family, spec, profiles, attempt, first=True)), **found}
+            for offer, value in _feasible(near, spec, profiles, attempt, first=True):
+                found.setdefault(offer, value)
+    for family in _families(refusal.constraint, spec, profiles, attempt):
+        # What the refusal's message names itself stands, and first; what costs other hardware comes last.
+        for path, value in _feasible(family, spec, profiles, attempt, first=True):
+            found.setdefault(path, value)
     if not found:
         return replace(refusal, nearest={})
     offers = " or ".join(f"{path}: {in_words(value)}" for path, value in found.items())
-    return replace(refusal, message=f"{refusal.message}. Feasible instead: {offers}", nearest=found)
+    doubts = _doubts(found, spec, profiles, attempt)
+    return replace(refusal, message=f"{refusal.message}{doubts}. Feasible instead: {offers}", nearest=found)
+
+
+def _once(attempt: Attempt) -> Attempt:
+    """`attempt` that remembers, for one refusal and one set of profiles."""
+    tried: dict[str, Plan | Infeasible] = {}
+
+    def remembered(spec: InferenceServiceSpec, profiles: Profiles) -> Plan | Infeasible:
+        key = json.dumps(spec.wire(), sort_keys=True)
+        if key not in tried:
+            tried[key] = attempt(spec, profiles)
+        return tried[key]
+
+    return remembered
+
+
+def _doubts(found: Mapping[str, Any], spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt) -> str:
+    """Which offers are possible by the data sheet and predicted to miss a promise of the spec all the same."""
+    said = []
+    for path, value in found.items():
+        outcome = attempt(with_value(spec, path, value), profiles)
+        if spec.slos and isinstance(outcome, Plan) and missed(outcome):
+            said.append(f"with {path}: {in_words(value)}, {missed(outcome)[0]}")
+    return f". Not ruled out, but predicted to be missed: {'; '.join(said)}" if said else ""
+
+
+def _families(
+    constraint: str, spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt
+) -> Iterator[Iterator[tuple[str, Any]]]:
+    """Kinds of alternatives, the cheapest first; of each the first that is feasible is offered."""
+    if constraint in ("Memory", "MaxCount", "AcrossNodes", "PipelineParallel"):
+        yield _other_pin("tensor_parallel", spec, profiles, attempt)
+        yield _other_pin("pipeline_parallel", spec, profiles, attempt)
+        yield _smaller_steps(spec)
+        yield _shorter_requests(spec)
+        yield _more_gpus(spec, profiles, attempt)
+        yield _fp8(spec)
+        yield _larger_gpu(spec, profiles)
+    if constraint == SLO:
+        yield _more_gpus(spec, profiles, attempt)
+        yield _fp8(spec)
+        yield _faster_gpu(spec, profiles)
 
 
 def with_value(spec: InferenceServiceSpec, path: str, value: Any) -> InferenceServiceSpec:
@@ -78,11 +120,21 @@ def _value(spec: InferenceServiceSpec, path: str) -> str:
 def _feasible(
     offers: Any, spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt, *, first: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    for path, value in offers:
-        if isinstance(attempt(with_value(spec, path, value), profiles), Plan):
+    """Of `offers` all that can be planned; or the `first`, before others one that is predicted to keep every SLO."""
+    possible: tuple[str, Any] | None = None
+    for tried, (path, value) in enumerate(offers):
+        outcome = attempt(with_value(spec, path, value), profiles)
+        if not isinstance(outcome, Plan):
+            continue
+        if not first or not spec.slos or not missed(outcome):
             yield path, value
             if first:
                 return
+        possible = possible or (path, value)
+        if first and tried >= MOST_TRIED:
+            break
+    if first and possible is not None:
+        yield possible
 
 
 def _other_pin(
@@ -96,6 +148,21 @@ def _other_pin(
     free = attempt(with_value(spec, path, None), profiles)
     if isinstance(free, Plan):
         yield path, getattr(free.roles[-1], field)
+
+
+def _smaller_steps(spec: InferenceServiceSpec) -> Iterator[tuple[str, Any]]:
+    """Smaller steps, which need less for activations and allow fewer running requests; the largest first."""
+    pinned = spec.engine.pins.token_budget if spec.engine.pins else None
+    for budget in SMALLER_STEPS:
+        if pinned is None or budget < pinned:
+            yield "spec.engine.pins.tokenBudget", budget
+
+
+def _shorter_requests(spec: InferenceServiceSpec) -> Iterator[tuple[str, Any]]:
+    """A shorter maximum where nobody named one; lengths that the spec names must still fit, or the attempt refuses."""
+    if spec.model.max_model_length is None:
+        for length in SHORTER:
+            yield "spec.model.maxModelLength", length
 
 
 def _more_gpus(spec: InferenceServiceSpec, profiles: Profiles, attempt: Attempt) -> Iterator[tuple[str, Any]]:

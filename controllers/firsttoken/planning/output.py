@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from firsttoken.planning.typed import check_types
 from firsttoken.planning.types import (
     Alternative,
     CalibratedStage,
@@ -16,6 +17,7 @@ from firsttoken.planning.types import (
     RolePlan,
 )
 
+ROLES = (["serve"], ["prefill", "decode"])
 _MEMORY = {
     "weightsBytes": "weights_bytes",
     "kvBytesPerToken": "kv_bytes_per_token",
@@ -24,6 +26,7 @@ _MEMORY = {
     "activationBytes": "activation_bytes",
     "overheadBytes": "overhead_bytes",
     "usableBytes": "usable_bytes",
+    "maxNumSeqs": "max_num_seqs",
     "maxConcurrentRequests": "max_concurrent_requests",
     "maxConcurrentAtMaximumLength": "max_concurrent_at_maximum_length",
 }
@@ -56,11 +59,13 @@ def plan_to_json(plan: Plan | Infeasible) -> dict[str, Any]:
 
 
 def plan_from_json(value: Mapping[str, Any]) -> Plan:
-    """The plan that `plan_to_json` wrote. Raises ValueError when `value` is not a feasible plan or lacks a key."""
+    """The plan that `plan_to_json` wrote. Raises ValueError when `value` is not a feasible plan, lacks a key or has
+    a value of another type.
+    """
     try:
         if not value["feasible"]:
             raise ValueError(f"not a feasible plan: {value['infeasible']['message']}")
-        return Plan(
+        found = Plan(
             layout=value["layout"],
             model=value["model"],
             max_model_length=value["maxModelLength"],
@@ -73,8 +78,12 @@ def plan_from_json(value: Mapping[str, Any]) -> Plan:
             prediction=_prediction_from_json(value.get("predicted")),
             alternatives=tuple(_alternative_from_json(a) for a in value.get("alternatives", ())),
         )
-    except (KeyError, TypeError) as fault:
+        check_types(found, Plan, "plan")
+    except (KeyError, TypeError, AttributeError) as fault:
         raise ValueError(f"not a plan: {fault!r}") from fault
+    if [r.role for r in found.roles] not in ROLES:
+        raise ValueError(f"not a plan: it has the roles {', '.join(r.role for r in found.roles) or '(none)'}")
+    return found
 
 
 def _role_to_json(role: RolePlan) -> dict[str, Any]:
@@ -133,7 +142,9 @@ def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
 def _prediction_from_json(value: Any) -> Prediction | None:
     """None where another version wrote it otherwise: it informs, and nothing runs by it."""
     try:
-        return _prediction(value)
+        found = _prediction(value)
+        check_types(found, Prediction, "predicted")
+        return found
     except (KeyError, TypeError, AttributeError):
         return None
 
@@ -176,8 +187,9 @@ _ALTERNATIVE = {
 
 
 def _alternative_to_json(alternative: Alternative) -> dict[str, Any]:
-    return _named(alternative, _ALTERNATIVE)
+    return {**_named(alternative, _ALTERNATIVE), **({} if alternative.keeps_slos else {"keepsSLOs": False})}
 
 
 def _alternative_from_json(value: Mapping[str, Any]) -> Alternative:
-    return Alternative(**{name: value[key] for key, name in _ALTERNATIVE.items()})
+    keeps = value.get("keepsSLOs", True)
+    return Alternative(**{name: value[key] for key, name in _ALTERNATIVE.items()}, keeps_slos=keeps)

@@ -10,9 +10,9 @@ from itertools import product
 from firsttoken.api.engine import EnginePins
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import is_cpu, max_tensor_parallel
-from firsttoken.planning.memory import whole_blocks
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import MemoryBudget, ModelFacts
+from firsttoken.planning.words import count
 
 # M4.4: the case began with room for "a dozen" requests and suffered from it. Below that a larger replica is worth
 # its GPUs: weights are read once a step however many requests share the step.
@@ -24,6 +24,10 @@ LEAST_KV_SHARE = 0.10
 ACROSS_NODES = (
     "replicas across nodes are not supported by this version: choose GPUs with more memory or a profile with more of "
     "them in a node, quantised weights, or a smaller model"
+)
+ONE_SLICE = (
+    "an engine is one MIG slice, several can't be joined: let it need less (shorter requests, a smaller step, fewer at "
+    "once, quantised weights, a smaller model), or choose a larger slice or a whole GPU"
 )
 NO_STAGES = (
     "vLLM's NixlConnector, which carries KV from prefill to decode, does not work with pipeline stages: Colocated can "
@@ -58,12 +62,12 @@ def kv_share(memory: MemoryBudget) -> float:
     return memory.kv_cache_bytes / memory.usable_bytes
 
 
-def fits(memory: MemoryBudget, profile: AcceleratorProfileSpec, max_model_length: int) -> bool:
+def fits(memory: MemoryBudget, profile: AcceleratorProfileSpec) -> bool:
     """One request of the maximum length (vLLM does not start otherwise), and KV beyond the error of the estimates.
 
     On CPU the KV space is an allotment, not what is left, so only the first rule applies.
     """
-    if memory.kv_cache_tokens < whole_blocks(max_model_length, profile):
+    if memory.max_concurrent_at_maximum_length < 1:
         return False
     return is_cpu(profile) or kv_share(memory) >= LEAST_KV_SHARE
 
@@ -120,12 +124,11 @@ def candidates(
     pins: EnginePins,
     role: str,
     *,
-    max_model_length: int,
     budget: Budget,
 ) -> list[Candidate]:
     """Every shape that fits, smallest first."""
     found = [Candidate(t, p, budget(t, p)) for t, p in shapes(facts, profile, pins, role)]
-    fitting = [c for c in found if fits(c.memory, profile, max_model_length)]
+    fitting = [c for c in found if fits(c.memory, profile)]
     return sorted(fitting, key=lambda c: (c.gpus, c.pipeline_parallel))
 
 
@@ -198,8 +201,8 @@ def _inside(profile: AcceleratorProfileSpec, tensor: Sequence[int], stages: int)
         most = profile.devices_per_node // tensor[0]
         raise InfeasibleError(
             "AcrossNodes",
-            f"spec.engine.pins.pipelineParallel is {stages}, which with {tensor[0]} device(s) a stage is more than the "
-            f"{profile.devices_per_node} of a node, and {ACROSS_NODES}; or lower the pin to {most}",
+            f"spec.engine.pins.pipelineParallel is {stages}, which with {count(tensor[0], 'device')} a stage is more "
+            f"than the {profile.devices_per_node} of a node, and {ACROSS_NODES}; or lower the pin to {most}",
             {"spec.engine.pins.pipelineParallel": most},
         )
     return found

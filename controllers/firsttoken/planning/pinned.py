@@ -9,6 +9,7 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.calibration import Calibration
 from firsttoken.planning.forecast import figures, promises_in_words
 from firsttoken.planning.plan import make_plan
+from firsttoken.planning.refusal import SLO
 from firsttoken.planning.roles import Profiles
 from firsttoken.planning.types import Infeasible, Plan
 
@@ -43,7 +44,7 @@ def forecast_again(
     shapes = {role.role: (role.tensor_parallel, role.pipeline_parallel) for role in plan.roles}
     found = make_plan(spec.model_copy(update={"engine": engine}), profiles, calibration, config, shapes)
     if isinstance(found, Infeasible):
-        return found if found.constraint == "SLO" else plan
+        return found if found.constraint == SLO else plan
     if [r.role for r in found.roles] != [r.role for r in plan.roles]:
         return plan
     roles = tuple(

@@ -16,6 +16,7 @@ from firsttoken.planning.choice import alternatives, node_reason, shape_reason
 from firsttoken.planning.engine_args import EngineChoice, eager_reason, engine_args, environment
 from firsttoken.planning.explain import (
     caching_reason,
+    image_reason,
     layout_reason,
     memory_reason,
     model_reason,
@@ -24,9 +25,10 @@ from firsttoken.planning.explain import (
 )
 from firsttoken.planning.forecast import Forecast, Question, figures, predict, promises_of
 from firsttoken.planning.kv_formats import kv_dtype_reason
+from firsttoken.planning.kv_groups import window_reason
 from firsttoken.planning.lengths import Lengths, choose_lengths, length_reason
 from firsttoken.planning.load.demand import request_shape
-from firsttoken.planning.memory import DEFAULT_UTILIZATION, block_tokens
+from firsttoken.planning.memory import DEFAULT_UTILIZATION, block_tokens, groups_of
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.nearest import with_nearest
 from firsttoken.planning.numerics import choose_numerics
@@ -35,7 +37,8 @@ from firsttoken.planning.proposals import proposals
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.replicas import may_run_several, with_replicas
 from firsttoken.planning.roles import Profiles, Role, roles_of
-from firsttoken.planning.settings import decode_cap, running_requests
+from firsttoken.planning.running import prefix_caching, running_reason
+from firsttoken.planning.settings import decode_cap
 from firsttoken.planning.sizing import Chooser, Forecasting, Sized, fewest, size
 from firsttoken.planning.start import start_of
 from firsttoken.planning.types import Infeasible, LiveSettings, ModelFacts, Plan, Reason, RolePlan
@@ -136,10 +139,11 @@ class Sizes:
 
 def _question(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes, calibration: Calibration) -> Question:
     work, block = sizes.lengths.workload, max(block_tokens(role.profile) for role in sizes.roles)
-    caching = _prefix_caching(spec, sizes.lengths)
+    caching = prefix_caching(spec, work)
+    groups = groups_of(facts, sizes.roles[-1].profile)
     return Question(
         facts=facts,
-        shape=request_shape(work, sizes.max_model_length, prefix_caching=caching, block=block),
+        shape=request_shape(work, sizes.max_model_length, prefix_caching=caching, block=block, groups=groups),
         promises=promises_of(spec),
         promised=bool(spec.slos),
         bounds=tuple(spec.measurement.prompt_token_buckets),
@@ -164,13 +168,14 @@ def _sized(
 def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Plan:
     """The plan with one replica a role. Raises InfeasibleError."""
     lengths, roles, sized, length = sizes.lengths, sizes.roles, sizes.sized, sizes.max_model_length
-    shared = Shared(length, sizes.dtype, _prefix_caching(spec, lengths))
+    shared = Shared(length, sizes.dtype, prefix_caching(spec, lengths.workload))
     engines = [_choose_engine(spec, facts, r, s, shared) for r, s in zip(roles, sized, strict=True)]
     choices = [choice for choice, _ in engines]
     several = may_run_several(spec, sum(s.candidate.gpus for s in sized))
     reasons = (
         model_reason(facts),
         *sizes.reasons,
+        *image_reason(spec, [role.profile for role in roles]),
         layout_reason(spec, len(roles)),
         *lengths.reasons,
         *length_reason(lengths, length, facts),
@@ -200,14 +205,9 @@ def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes) -> Plan:
     if len(plan.roles) > 1:  # what the decode role has now
         limits = replace(limits, gpus=plan.roles[-1].replicas * plan.roles[-1].gpus_per_replica)
     others = alternatives(forecasts[-1], last.looked, plan.layout, limits)
-    said = promise_reasons(question, prediction, forecasts, replicas)
+    said = promise_reasons(prediction, forecasts, replicas)
     more = proposals(forecasting, sizes.roles, sizes.sized)
     return replace(plan, prediction=prediction, alternatives=others, reasons=(*plan.reasons, *said, *more))
-
-
-def _prefix_caching(spec: InferenceServiceSpec, lengths: Lengths) -> bool:
-    pinned = spec.engine.pins.prefix_caching if spec.engine.pins else None
-    return lengths.workload.prefix_caching if pinned is None else pinned
 
 
 def _labelled(roles: tuple[Role, ...], said: list[list[Reason]]) -> list[Reason]:
@@ -226,16 +226,16 @@ def _choose_engine(
 ) -> tuple[EngineChoice, list[Reason]]:
     """What one role's engine is started with, and why. Raises InfeasibleError for a pin that can't work."""
     pins, candidate, budgets = spec.engine.pins or EnginePins(), sized.candidate, sized.budgets
-    kv_dtype, fits = pins.kv_cache_dtype, candidate.memory.max_concurrent_requests
+    kv_dtype, memory = pins.kv_cache_dtype, candidate.memory
+    request = f"{role.request_tokens} tokens ({role.request})"
     backend, backend_reasons = choose_backend(pins.attention_backend, facts, role.profile, kv_dtype or "auto")
-    seqs, seqs_reason = running_requests(pins, budgets.max_num_seqs, fits, role.request_tokens, role.request)
     choice = EngineChoice(
         role=role.name,
         profile=role.profile,
         candidate=candidate,
         max_model_length=shared.max_model_length,
         ceiling=budgets.ceiling,
-        max_num_seqs=seqs,
+        max_num_seqs=memory.max_num_seqs,
         utilization=pins.gpu_memory_utilization or DEFAULT_UTILIZATION,
         dtype=shared.dtype,
         kv_cache_dtype=kv_dtype,
@@ -244,7 +244,7 @@ def _choose_engine(
         prefix_caching=shared.prefix_caching,
     )
     said = parallelism_reasons(spec, facts, role.profile, candidate)
-    said = _by_prediction(said, sized, pinned=pins.tensor_parallel is not None)
+    said = _by_prediction(said, sized, role.profile.devices_per_node, pinned=pins.tensor_parallel is not None)
     return choice, [
         *said,
         memory_reason(role.profile, candidate, shared.max_model_length),
@@ -252,15 +252,16 @@ def _choose_engine(
         *kv_dtype_reason(kv_dtype, role.profile),
         *eager_reason(spec, role.profile),
         *budgets.reasons,
-        seqs_reason,
+        *window_reason(facts, groups_of(facts, role.profile), role.profile, role.request_tokens),
+        running_reason(pins, budgets.max_num_seqs, memory, budgets.held, request),
     ]
 
 
-def _by_prediction(said: list[Reason], sized: Sized, *, pinned: bool) -> list[Reason]:
+def _by_prediction(said: list[Reason], sized: Sized, node: int, *, pinned: bool) -> list[Reason]:
     """The reasons of a shape, with what was predicted in the place of what can be said without."""
     if sized.forecast is None:
         return said
-    better = {"WithinNode": node_reason(sized.forecast, sized.budgets.start)}
+    better = {"WithinNode": node_reason(sized.forecast, node)}
     if not pinned and sized.candidate.useful:
         better["TensorParallel"] = shape_reason(sized.forecast, sized.looked)
     return [better.get(reason.code) or reason for reason in said]

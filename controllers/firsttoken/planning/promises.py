@@ -5,12 +5,17 @@ from collections.abc import Mapping, Sequence
 
 from firsttoken.api.service_inputs import SLO
 from firsttoken.planning.floors import decode_floor_seconds, prefill_floor_seconds
-from firsttoken.planning.forecast import Forecast, Question, describe, milliseconds
+from firsttoken.planning.forecast import Forecast, Question, describe
 from firsttoken.planning.load.demand import RequestShape
-from firsttoken.planning.load.goodput import TTFT, Target, missed_at, missed_when_idle
+from firsttoken.planning.load.goodput import TTFT, Target, at_least, missed_at, missed_when_idle
+from firsttoken.planning.refusal import SLO as SLO_CONSTRAINT
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.sizing import Sized
-from firsttoken.planning.types import Prediction, Reason
+from firsttoken.planning.types import Plan, Prediction, Reason
+from firsttoken.planning.words import IDLE, at_rate, count, milliseconds, number
+
+SLO_MISSED = "SLOMissed"
+SEARCH = 1e-3  # percentiles are searched for to a tenth of that, relative
 
 
 def check_promises(question: Question, sized: Sequence[Sized], slos: Sequence[SLO]) -> None:
@@ -28,11 +33,26 @@ def check_promises(question: Question, sized: Sequence[Sized], slos: Sequence[SL
         if target.seconds < floor:
             floors[index] = floor
     if floors:
-        raise InfeasibleError("SLO", _ruled_out(question, sized, floors), _possible(slos, floors))
+        kept = {index: _kept(question, sized, index, floor) for index, floor in floors.items()}
+        raise InfeasibleError(SLO_CONSTRAINT, _ruled_out(question, sized, floors, kept), _offered(slos, kept))
 
 
-def _ruled_out(question: Question, sized: Sequence[Sized], floors: Mapping[int, float]) -> str:
-    """Each promise with what it takes at least, and the ways out."""
+def _kept(question: Question, sized: Sequence[Sized], index: int, floor: float) -> float:
+    """What may be promised instead so that a replica next to idle is predicted to keep it, seconds.
+
+    Of the shape that misses all promises by least, since they have to be kept by one; what is only not ruled out by
+    the data sheet, which nothing reaches, would be offered to be missed.
+    """
+    target = question.promises[index]
+    looked = (sized[0] if target.metric == TTFT else sized[-1]).looked
+    nearest = min(looked, key=lambda f: (f.goodput.missed_by, f.gpus))
+    return max(floor, at_least(nearest.load, target) * (1 + SEARCH))
+
+
+def _ruled_out(
+    question: Question, sized: Sequence[Sized], floors: Mapping[int, float], kept: Mapping[int, float]
+) -> str:
+    """Each promise with what it takes at least and what is predicted to be kept, and the ways out."""
     said = []
     for index, floor in floors.items():
         target = question.promises[index]
@@ -40,18 +60,19 @@ def _ruled_out(question: Question, sized: Sequence[Sized], floors: Mapping[int, 
         widest = max(f.gpus for f in looked)
         said.append(
             f"spec.slos[{index}] promises {describe(target)}; {widest} x {looked[-1].device.name} at their data-sheet "
-            f"peaks, with nothing else to do, take {milliseconds(floor)}: allow at least {_duration(floor)}"
+            f"peaks, with nothing else to do, take {milliseconds(floor)}: less than {_duration(floor)} is ruled out, "
+            f"{_duration(kept[index])} is predicted to be kept under little load"
         )
-    return f"{'; '.join(said)}, or use faster GPUs, a smaller or a quantised model"
+    return f"{'; '.join(said)}: allow that, or use faster GPUs, a smaller or a quantised model"
 
 
-def _possible(slos: Sequence[SLO], floors: Mapping[int, float]) -> dict[str, object]:
+def _offered(slos: Sequence[SLO], kept: Mapping[int, float]) -> dict[str, object]:
     """What would have to be promised instead: the one target, or the whole list where several are ruled out."""
-    if len(floors) == 1:
-        ((index, floor),) = floors.items()
-        return {f"spec.slos[{index}].target": _duration(floor)}
+    if len(kept) == 1:
+        ((index, seconds),) = kept.items()
+        return {f"spec.slos[{index}].target": _duration(seconds)}
     wire = [slo.wire() for slo in slos]
-    return {"spec.slos": [{**w, "target": _duration(floors[i])} if i in floors else w for i, w in enumerate(wire)]}
+    return {"spec.slos": [{**w, "target": _duration(kept[i])} if i in kept else w for i, w in enumerate(wire)]}
 
 
 def _duration(seconds: float) -> str:
@@ -83,37 +104,36 @@ def _prompt(shape: RequestShape, target: Target) -> int | None:
 
 
 def promise_reasons(
-    question: Question, prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]
+    prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]
 ) -> tuple[Reason, ...]:
     """What the prediction says of each promise, and how far it may be trusted. `replicas` of each forecast's role."""
     near = f"+-{prediction.relative_interval * 100:.0f} %"
-    at = f"{prediction.requests_per_second:.3g} requests/s"
-    at += (
-        " (70 % of what the replicas carry; name yours in spec.workload.requestsPerSecond)"
-        if prediction.assumed_rate
-        else ""
-    )
+    at = at_rate(prediction.requests_per_second)
+    if prediction.assumed_rate and prediction.requests_per_second > 0:
+        at += " (70 % of what the replicas carry; name yours in spec.workload.requestsPerSecond)"
     text = (
-        f"at {at}: TTFT P50 {milliseconds(prediction.ttft.p50)}, P95 {milliseconds(prediction.ttft.p95)}, TPOT P95 "
+        f"{at}: TTFT P50 {milliseconds(prediction.ttft.p50)}, P95 {milliseconds(prediction.ttft.p95)}, TPOT P95 "
         f"{milliseconds(prediction.tpot.p95)}; step times are {_known_from(forecasts)}, {near}{_calibrated(prediction)}"
     )
-    return Reason("Predicted", text), *_missed(question, prediction, forecasts, replicas)
+    return Reason("Predicted", text), *_missed(prediction, forecasts, replicas)
 
 
-def _missed(
-    question: Question, prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]
-) -> list[Reason]:
+def _missed(prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]) -> list[Reason]:
     """Every promise that is predicted to be missed: by an idle replica, else at the rate of the prediction."""
-    whose = "" if question.promised else ", which is the profile's default and not yours"
     said = []
-    for found, count in zip(forecasts, replicas, strict=True):
+    for found, number_of in zip(forecasts, replicas, strict=True):
         idle = missed_when_idle(found.load, found.promises)
-        texts = [f"{describe(t)}{whose}: {milliseconds(s)} is predicted even for an idle replica" for t, s in idle]
+        texts = [f"{describe(t)}: {milliseconds(s)} is predicted even {IDLE}" for t, s in idle]
         rate = prediction.requests_per_second
-        loaded = missed_at(found.load, found.promises, rate / max(1, count)) if not idle else ()
-        texts += [f"{describe(t)}{whose}: {milliseconds(s)} is predicted at {rate:.3g} requests/s" for t, s in loaded]
-        said += [Reason("SLOMissed", text) for text in texts]
+        loaded = missed_at(found.load, found.promises, rate / max(1, number_of)) if not idle else ()
+        texts += [f"{describe(t)}: {milliseconds(s)} is predicted {at_rate(rate)}" for t, s in loaded]
+        said += [Reason(SLO_MISSED, text) for text in texts]
     return said
+
+
+def missed(plan: Plan) -> tuple[str, ...]:
+    """What an answer in one line must not leave out: each promise that is predicted to be missed, and by what."""
+    return tuple(reason.message for reason in plan.reasons if reason.code == SLO_MISSED)
 
 
 def _known_from(forecasts: Sequence[Forecast]) -> str:
@@ -133,7 +153,8 @@ def _known_from(forecasts: Sequence[Forecast]) -> str:
 def _calibrated(prediction: Prediction) -> str:
     """Which stages follow the live fleet (DESIGN §5), and by how much."""
     said = [
-        f"{s.stage} x{s.ratio:.3g} +-{s.band * 100:.0f} % ({s.requests} requests, tensor parallel {s.tensor_parallel})"
+        f"{s.stage} x{number(s.ratio)} +-{s.band * 100:.0f} % "
+        f"({count(s.requests, 'request')}, tensor parallel {s.tensor_parallel})"
         for s in prediction.calibrated
     ]
     return f"; calibrated by what this fleet was measured at: {', '.join(said)}" if said else ""

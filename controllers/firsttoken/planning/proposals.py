@@ -4,21 +4,20 @@ from dataclasses import replace
 
 from firsttoken.api.engine import EnginePins
 from firsttoken.planning.accelerators import can_serve_fp8_weights
-from firsttoken.planning.attention import choose_backend
+from firsttoken.planning.attention import choose_backend, loses_flash
 from firsttoken.planning.calibration import Calibration, Measured, Ratio
 from firsttoken.planning.disaggregation import split_proposal
 from firsttoken.planning.forecast import Forecast, figures, forecast
 from firsttoken.planning.load.curves import EngineLimits
-from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, memory_budget
+from firsttoken.planning.load.layouts import beyond
 from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.roles import Role
-from firsttoken.planning.sizing import Forecasting, Sized
-from firsttoken.planning.token_budgets import allowed_budgets, best_budget
+from firsttoken.planning.sizing import Forecasting, Sized, engine_load, memory_of
+from firsttoken.planning.token_budgets import allowed_budgets, best_budget, near
 from firsttoken.planning.types import ModelFacts, Reason
+from firsttoken.planning.words import number
 
-# A gain that quantisation must bring before anybody is asked to prove that answers stay as good.
-LEAST_GAIN = 1.1
 NEEDS_PROOF = "a proposal: it changes numerics, so it takes an evaluation (spec.evaluation) and a canary"
 
 
@@ -54,6 +53,8 @@ def _fp8_kv(forecasting: Forecasting, roles: tuple[Role, ...], sized: Sized, las
 
 
 def _reads_fp8_kv(facts: ModelFacts, role: Role, backend: str | None) -> bool:
+    if loses_flash(facts, role.profile, "fp8"):
+        return False
     try:
         choose_backend(backend, facts, role.profile, "fp8")
     except InfeasibleError:
@@ -65,16 +66,11 @@ def _variant(
     forecasting: Forecasting, role: Role, sized: Sized, last: Forecast, *, facts: ModelFacts, kv_cache_dtype: str
 ) -> Forecast:
     """The same replica in other number formats: with what its memory holds then, and the budget that carries most."""
-    pins, budgets, shape = forecasting.spec.engine.pins or EnginePins(), sized.budgets, last.candidate
-    load = EngineLoad(
-        token_budget=budgets.ceiling,
-        max_num_seqs=budgets.max_num_seqs,
-        max_model_length=forecasting.question.shape.prompts.longest + 1,
-        request_tokens=role.request_tokens,
-        utilization=pins.gpu_memory_utilization or DEFAULT_UTILIZATION,
-        kv_cache_dtype=kv_cache_dtype,
-    )
-    memory = memory_budget(facts, role.profile, shape.tensor_parallel, shape.pipeline_parallel, load)
+    budgets, shape = sized.budgets, last.candidate
+    spec, longest = forecasting.spec, forecasting.question.shape.prompts.longest + 1
+    load = engine_load(spec, role, budgets, longest, kv_cache_dtype)
+    split = (shape.tensor_parallel, shape.pipeline_parallel)
+    memory = memory_of(spec, facts, role, budgets, shape=split, load=load)
     candidate = Candidate(shape.tensor_parallel, shape.pipeline_parallel, memory)
     budget, running = last.load.engine.token_budget, forecasting.running(role, budgets, candidate)
     initial = forecasting.spec.engine.initial
@@ -91,7 +87,7 @@ def _variant(
         handover=last.load.handover,
     )
     # Shorter steps allow another budget; today's is the best of today's formats.
-    return best_budget(found, allowed_budgets(forecasting.spec, role.name, budgets), running)
+    return best_budget(found, near(allowed_budgets(forecasting.spec, role.name, budgets), budget), running)
 
 
 def _carried_over(last: Forecast, accelerator: str, facts: ModelFacts, kv_cache_dtype: str) -> Calibration:
@@ -111,13 +107,15 @@ def _carried_over(last: Forecast, accelerator: str, facts: ModelFacts, kv_cache_
 
 def _gain(code: str, what: str, last: Forecast, other: Forecast) -> list[Reason]:
     """Compared at their capacity, or, where today's formats keep the promises at no rate, whether the others do."""
-    now, then = last.goodput.rate, other.goodput.rate
-    if then < now * LEAST_GAIN or not then:
+    now, then, off = last.goodput.rate, other.goodput.rate, max(last.interval, other.interval)
+    if not beyond(then, now, off):
         return []
     held = f"KV for {other.load.engine.kv_tokens} tokens instead of {last.load.engine.kv_tokens}"
-    rates = f"{figures(then):.3g} requests/s a replica instead of {figures(now):.3g}"
+    rates = f"{number(figures(then))} requests/s a replica instead of {number(figures(now))}"
     if not now:
-        rates = f"{figures(then):.3g} requests/s a replica within the SLOs, of which one is missed even when idle now"
+        rates = (
+            f"{number(figures(then))} requests/s a replica within the SLOs, of which one is missed even when idle now"
+        )
     # Kernels of other formats may be unmeasured on this device where today's are measured.
-    sure = f" (step times then +-{other.interval * 100:.0f} %)" if other.interval > last.interval else ""
+    sure = f", more than step times may be off (+-{off * 100:.0f} %)"
     return [Reason(code, f"{what} would hold {held} and carry {rates}{sure}; {NEEDS_PROOF}")]

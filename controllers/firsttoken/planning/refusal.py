@@ -5,6 +5,8 @@ from typing import Any
 
 from firsttoken.planning.types import Infeasible
 
+SLO = "SLO"  # a promise below what the data sheet allows
+
 
 class InfeasibleError(Exception):
     """Raised by a planning step that can't go on; `make_plan` turns it into the `Infeasible` it carries."""

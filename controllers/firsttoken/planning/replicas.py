@@ -11,6 +11,7 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.load.layouts import RoleGoodput, best_split
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible, Plan, Reason, RolePlan
+from firsttoken.planning.words import count, device_noun, number
 
 MOST_MARGIN = 0.25
 ROUTER_MISSING = "RouterMissing"
@@ -69,7 +70,7 @@ def _counts(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, interval: f
     wanted = scaling.replicas if scaling.mode == "Planned" else None
     _check_budget(roles, spec, wanted)
     if wanted is not None:
-        text = f"{wanted} for each role, as spec.scaling.replicas says{_short(roles, spec, wanted)}"
+        text = f"{_each(wanted, roles)}, as spec.scaling.replicas says{_short(roles, spec, wanted)}"
         return (wanted,) * len(roles), Reason("Replicas", text)
     if scaling.mode == "External" and scaling.replicas is not None:
         return _external(roles, spec, per_set)
@@ -99,7 +100,9 @@ def _room(interval: float) -> str:
 
 def _beyond(roles: tuple[RolePlan, ...]) -> str:
     missing = [r.role for r in roles if not r.keeps_slos]
-    return f"; no rate keeps the SLOs ({' and '.join(missing)}), so it is all that a replica serves" if missing else ""
+    if not missing:
+        return ""
+    return f"; no rate worth having keeps the SLOs ({' and '.join(missing)}), so it is all that a replica serves"
 
 
 def _sizable(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> bool:
@@ -115,24 +118,32 @@ def _by_rate(
     needed = [replicas_for(rate, r.capacity or 0.0, interval) for r in roles]
     wanted = [max(n, scaling.min_replicas or 0) for n in needed]
     wanted = [min(n, scaling.max_replicas) if scaling.max_replicas is not None else n for n in wanted]
-    each = ", ".join(f"{n} x {r.capacity:.3g} requests/s for {r.role}" for n, r in zip(wanted, roles, strict=True))
-    said = f"{each}: {rate:.3g} requests/s and {_room(interval)}{_beyond(roles)}"
+    each = ", ".join(
+        f"{n} x {number(r.capacity or 0.0)} requests/s for {r.role}" for n, r in zip(wanted, roles, strict=True)
+    )
+    said = f"{each}: {number(rate)} requests/s and {_room(interval)}{_beyond(roles)}"
     gpus = sum(n * r.gpus_per_replica for n, r in zip(wanted, roles, strict=True))
     if limit is None or gpus <= limit:
         return tuple(wanted), Reason("Replicas", said)
     counts = _most(roles, spec, limit)
     carried = min(n * (r.capacity or 0.0) for n, r in zip(counts, roles, strict=True))
     have = ", ".join(f"{n} for {r.role}" for n, r in zip(counts, roles, strict=True))
-    text = f"{have}: {rate:.3g} requests/s would take {gpus} GPUs, maxCount {limit} carries about {carried:.3g}"
-    return counts, Reason("Replicas", f"{text}: raise spec.accelerator.maxCount, or expect a queue")
+    short = "raise spec.accelerator.maxCount, or expect a queue"
+    if carried >= rate:
+        short = "enough, with less room than that: raise spec.accelerator.maxCount to have it"
+    text = (
+        f"{have}: {number(rate)} requests/s and {_room(interval)}, would take {_devices(gpus, roles)}; maxCount "
+        f"{limit} carries about {number(carried)}: {short}{_beyond(roles)}"
+    )
+    return counts, Reason("Replicas", text)
 
 
-def _short(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, count: int) -> str:
-    """What to say where the rate is more than `count` replicas carry."""
-    rate, carried = spec.workload.requests_per_second, count * min(r.capacity or math.inf for r in roles)
-    if not count or rate is None or rate <= carried:
+def _short(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, replicas: int) -> str:
+    """What to say where the rate is more than so many replicas carry."""
+    rate, carried = spec.workload.requests_per_second, replicas * min(r.capacity or math.inf for r in roles)
+    if not replicas or rate is None or rate <= carried:
         return ""
-    return f", which carry about {carried:.3g} of the {rate:.3g} requests/s: expect a queue, or raise it"
+    return f", which carry about {number(carried)} of the {number(rate)} requests/s: expect a queue, or raise it"
 
 
 def _most(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, limit: int) -> tuple[int, ...]:
@@ -143,8 +154,15 @@ def _most(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, limit: int) -
         split = best_split(first, second, limit)
         if split is not None and min(split.prefill, split.decode) >= least:
             counts = (split.prefill, split.decode)
-            return counts if most is None else (min(counts[0], most), min(counts[1], most))
+            return counts if most is None else _cut(counts, roles, least, most)
     return _share(roles, limit, least, most)
+
+
+def _cut(counts: tuple[int, int], roles: tuple[RolePlan, ...], least: int, most: int) -> tuple[int, ...]:
+    """No more than `most` of a role, and of the other no more than that carries."""
+    kept = [min(n, most) for n in counts]
+    carried = min(n * (r.capacity or 0.0) for n, r in zip(kept, roles, strict=True))
+    return tuple(max(least, math.ceil(carried / r.capacity - 1e-9)) if r.capacity else least for r in roles)
 
 
 def _check_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, wanted: int | None) -> None:
@@ -161,7 +179,8 @@ def _check_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, wante
     remedy = f", or lower spec.scaling.{field} to {holds}" if holds else ""
     raise InfeasibleError(
         "MaxCount",
-        f"{least} replica(s) of {per_set} GPU(s) take {least * per_set}, spec.accelerator.maxCount allows {limit}: "
+        f"{count(least, 'replica')} of {_devices(per_set, roles)} take {least * per_set}, "
+        f"spec.accelerator.maxCount allows {limit}: "
         f"raise it to {least * per_set}{remedy}",
         nearest,
     )
@@ -185,13 +204,13 @@ def _external(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, per_set: 
     for bound in (scaling.max_replicas, limit // per_set if limit is not None else None):
         allowed = min(allowed, bound) if bound is not None else allowed
     cut = "" if allowed == wished else f" (the autoscaler asks for {wished}; bounds and maxCount allow {allowed})"
-    return (allowed,) * len(roles), Reason("Replicas", f"{allowed} for each role, set through /scale{cut}")
+    return (allowed,) * len(roles), Reason("Replicas", f"{_each(allowed, roles)}, set through /scale{cut}")
 
 
 def _without_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> tuple[tuple[int, ...], Reason]:
-    count = spec.scaling.min_replicas if spec.scaling.min_replicas is not None else 1
-    text = f"{count} for each role: no spec.accelerator.maxCount is set, so no more than asked for; {NO_RATE}"
-    return (count,) * len(roles), Reason("Replicas", text)
+    least = spec.scaling.min_replicas if spec.scaling.min_replicas is not None else 1
+    text = f"{_each(least, roles)}: no spec.accelerator.maxCount is set, so no more than asked for; {NO_RATE}"
+    return (least,) * len(roles), Reason("Replicas", text)
 
 
 def _share(roles: tuple[RolePlan, ...], limit: int, least: int, most: int | None) -> tuple[int, ...]:
@@ -202,20 +221,32 @@ def _share(roles: tuple[RolePlan, ...], limit: int, least: int, most: int | None
         rest = roles[index + 1 :]
         reserved = least * sum(r.gpus_per_replica for r in rest)
         even = max(least, left // (1 + len(rest)) // role.gpus_per_replica)
-        count = min(even, (left - reserved) // role.gpus_per_replica)
-        count = min(count, most) if most is not None else count
-        counts.append(count)
-        left -= count * role.gpus_per_replica
+        share = min(even, (left - reserved) // role.gpus_per_replica)
+        share = min(share, most) if most is not None else share
+        counts.append(share)
+        left -= share * role.gpus_per_replica
     return tuple(counts)
+
+
+def _each(replicas: int, roles: tuple[RolePlan, ...]) -> str:
+    return f"{replicas} for each role" if len(roles) > 1 else count(replicas, "replica")
+
+
+def _devices(devices: int, roles: tuple[RolePlan, ...]) -> str:
+    return count(devices, device_noun(r.accelerator for r in roles))
 
 
 def _how_split(roles: tuple[RolePlan, ...]) -> str:
     if not all(r.capacity for r in roles):
         return "GPUs split evenly"
-    return "split as carries most: " + ", ".join(f"a {r.role} replica {r.capacity:.3g} requests/s" for r in roles)
+    return "split as carries most: " + ", ".join(
+        f"a {r.role} replica {number(r.capacity or 0.0)} requests/s" for r in roles
+    )
 
 
 def _explain(roles: tuple[RolePlan, ...], counts: tuple[int, ...], limit: int) -> str:
-    each = ", ".join(f"{n} x {r.gpus_per_replica} GPU(s) for {r.role}" for r, n in zip(roles, counts, strict=True))
+    each = ", ".join(
+        f"{n} x {_devices(r.gpus_per_replica, roles)} for {r.role}" for r, n in zip(roles, counts, strict=True)
+    )
     how = "the budget filled" if len(roles) == 1 else _how_split(roles)
     return f"{each} within maxCount {limit} ({how}); {NO_RATE}"

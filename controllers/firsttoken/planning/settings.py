@@ -1,12 +1,13 @@
 """Token budget and concurrency: where the engine starts and what live tuning may reach (M4.2, M4.4)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from firsttoken.api.change import TuningMode
 from firsttoken.api.engine import EnginePins, InitialSettings
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.accelerators import capability, device_bytes, is_cpu
+from firsttoken.planning.load.held import HeldKV
 from firsttoken.planning.memory import BLOCK_TOKENS, GIB
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Reason
@@ -14,12 +15,13 @@ from firsttoken.planning.types import Reason
 
 @dataclass(frozen=True)
 class Budgets:
-    """Of one role: tokens of a step at most and at start, running requests at most."""
+    """Of one role: tokens of a step at most and at start; what decides how many requests run (running.py)."""
 
     ceiling: int  # max-num-batched-tokens: buffers are sized to it, live tuning can't pass it
     start: int  # token budget that live tuning begins with
-    max_num_seqs: int
+    max_num_seqs: int  # at most, whatever KV holds
     reasons: tuple[Reason, ...] = ()
+    held: HeldKV = field(default_factory=lambda: HeldKV(1.0, 0.0))  # KV of a running request
 
 
 def class_defaults(profile: AcceleratorProfileSpec) -> tuple[int, int]:
@@ -86,17 +88,6 @@ def _max_num_seqs(pins: EnginePins, default: int, ceiling: int) -> int:
             {"spec.engine.pins.maxNumSeqs": ceiling},
         )
     return pins.max_num_seqs
-
-
-def running_requests(pins: EnginePins, limit: int, fits: int, request_tokens: int, request: str) -> tuple[int, Reason]:
-    """max-num-seqs: what fits when KV is taken by need (M4.4), no more than vLLM's default for the device."""
-    need = f"{fits} requests of {request_tokens} tokens ({request}) fit into the KV cache"
-    if pins.max_num_seqs is not None:
-        more = ": more than fit, so some will be preempted" if pins.max_num_seqs > fits else ""
-        return pins.max_num_seqs, Reason("MaxNumSeqs", f"{pins.max_num_seqs} as pinned; {need}{more}")
-    chosen = max(1, min(limit, fits))
-    cause = need if chosen == fits else f"{need}, {limit} is the limit of this class of device"
-    return chosen, Reason("MaxNumSeqs", f"{chosen} running requests: {cause}")
 
 
 def decode_cap(initial: InitialSettings | None, max_num_seqs: int, start: int) -> int:

@@ -12,12 +12,13 @@ from firsttoken.planning.forecast import Forecast, Question, forecast, handover_
 from firsttoken.planning.lengths import Lengths
 from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.responses import Handover
-from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, memory_budget
+from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad
 from firsttoken.planning.parallelism import Candidate, candidates, choose
 from firsttoken.planning.replicas import least_replicas
 from firsttoken.planning.roles import Role
-from firsttoken.planning.settings import Budgets, choose_budgets, running_requests
-from firsttoken.planning.token_budgets import allowed_budgets, best_budget
+from firsttoken.planning.running import consistent_memory, held_by
+from firsttoken.planning.settings import Budgets, choose_budgets
+from firsttoken.planning.token_budgets import allowed_budgets, best_budget, near
 from firsttoken.planning.types import MemoryBudget, ModelFacts
 
 
@@ -100,18 +101,25 @@ class Forecasting:
         self, role: Role, budgets: Budgets, room: list[Candidate], limits: Limits, handover: Handover | None = None
     ) -> Sized:
         allowed = allowed_budgets(self.spec, role.name, budgets)
+        before: list[Forecast] = []
 
         def ask(candidate: Candidate) -> Forecast:
             found = self.ask(role, budgets, candidate, handover=handover)
-            return best_budget(found, allowed, self.running(role, budgets, candidate))
+            tried: Sequence[int] = allowed
+            if before:  # shapes of one model differ little in what suits them
+                last = before[-1]
+                tried = sorted({*near(allowed, last.load.engine.token_budget), budgets.start})
+                found = replace(found, near=last.per_gpu * candidate.gpus)
+            before.append(best_budget(found, tried, self.running(role, budgets, candidate)))
+            return before[-1]
 
         chosen, looked = choose_shape(room, ask, limits, self.question)
         return Sized(budgets, chosen.candidate, chosen, looked)
 
     def running(self, role: Role, budgets: Budgets, candidate: Candidate) -> int:
         """max-num-seqs of a shape."""
-        pins, fits = self.spec.engine.pins or EnginePins(), candidate.memory.max_concurrent_requests
-        return running_requests(pins, budgets.max_num_seqs, fits, role.request_tokens, role.request)[0]
+        del role, budgets
+        return candidate.memory.max_num_seqs
 
     def ask(
         self,
@@ -152,16 +160,28 @@ def size(
     limit = spec.accelerator.max_count
     per_set = limit // least_replicas(spec) if limit is not None else None
     for length in lengths.options:
-        budgets = [choose_budgets(spec, r.profile, length) for r in roles]
+        budgets = [_budgets(spec, facts, r, lengths, length) for r in roles]
         options = [_fitting(spec, facts, r, b, length) for r, b in zip(roles, budgets, strict=True)]
         sized = chooser(roles, budgets, options, per_set)
         if sized is not None:
             return length, sized
-    loads = [_load(spec, r, b, length) for r, b in zip(roles, budgets, strict=True)]
+    # Whoever names no number of running requests is refused where not even one has room.
+    least = [b if (spec.engine.pins or EnginePins()).max_num_seqs else replace(b, max_num_seqs=1) for b in budgets]
+    loads = [engine_load(spec, r, b, length) for r, b in zip(roles, least, strict=True)]
     raise too_big(spec, facts, [(r.name, r.profile, load) for r, load in zip(roles, loads, strict=True)])
 
 
-def _load(spec: InferenceServiceSpec, role: Role, budgets: Budgets, length: int) -> EngineLoad:
+def _budgets(spec: InferenceServiceSpec, facts: ModelFacts, role: Role, lengths: Lengths, length: int) -> Budgets:
+    held = held_by(spec, facts, role, work=lengths.workload, max_model_length=length)
+    return replace(choose_budgets(spec, role.profile, length), held=held)
+
+
+def engine_load(
+    spec: InferenceServiceSpec, role: Role, budgets: Budgets, length: int, kv_cache_dtype: str | None = None
+) -> EngineLoad:
+    """What decides the memory of a role's replica, with the most requests that may run. By default in the pinned KV
+    format; `length`: of the longest request, tokens.
+    """
     pins = spec.engine.pins or EnginePins()
     return EngineLoad(
         token_budget=budgets.ceiling,
@@ -169,16 +189,30 @@ def _load(spec: InferenceServiceSpec, role: Role, budgets: Budgets, length: int)
         max_model_length=length,
         request_tokens=role.request_tokens,
         utilization=pins.gpu_memory_utilization or DEFAULT_UTILIZATION,
-        kv_cache_dtype=pins.kv_cache_dtype or "auto",
+        kv_cache_dtype=kv_cache_dtype or pins.kv_cache_dtype or "auto",
     )
+
+
+def memory_of(
+    spec: InferenceServiceSpec,
+    facts: ModelFacts,
+    role: Role,
+    budgets: Budgets,
+    *,
+    shape: tuple[int, int],
+    load: EngineLoad,
+) -> MemoryBudget:
+    """Memory of one shape (tensor, pipeline), counted for the requests that will run in it."""
+    pinned = (spec.engine.pins or EnginePins()).max_num_seqs is not None
+    return consistent_memory(facts, role.profile, shape, load, budgets.held, pinned=pinned)
 
 
 def _fitting(
     spec: InferenceServiceSpec, facts: ModelFacts, role: Role, budgets: Budgets, length: int
 ) -> list[Candidate]:
-    load, pins = _load(spec, role, budgets, length), spec.engine.pins or EnginePins()
+    load, pins = engine_load(spec, role, budgets, length), spec.engine.pins or EnginePins()
 
     def budget(tensor: int, stages: int) -> MemoryBudget:
-        return memory_budget(facts, role.profile, tensor, stages, load)
+        return memory_of(spec, facts, role, budgets, shape=(tensor, stages), load=load)
 
-    return candidates(facts, role.profile, pins, role.name, max_model_length=length, budget=budget)
+    return candidates(facts, role.profile, pins, role.name, budget=budget)

@@ -3,27 +3,29 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forecast, Question, describe, milliseconds
+from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forecast, Question, describe
 from firsttoken.planning.load.curves import EngineLimits
-from firsttoken.planning.load.goodput import TPOT, TTFT, value
+from firsttoken.planning.load.goodput import GRID_STEP, TPOT, TTFT, excess, value
 from firsttoken.planning.replicas import margin
 from firsttoken.planning.roles import Role
 from firsttoken.planning.sizing import Forecasting, Sized
 from firsttoken.planning.token_budgets import SAME_RATE, allowed_budgets, given_budget, with_budget
 from firsttoken.planning.types import Reason
+from firsttoken.planning.words import milliseconds
 
 SAME_TTFT = 1.03  # a larger budget is not given up for less than this
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A token budget, and what is predicted with it at the expected rate: the promised percentiles, seconds."""
+    """A token budget, and what is predicted with it at the expected rate, computed when it is asked for."""
 
     forecast: Forecast
-    ttft: float
-    tpot: float | None  # None for a prefill engine
+    question: Question
+    rate: float  # requests a second of one replica
     carries: bool  # whether the promises, all of them, are kept at the rate that has to be carried
 
     @property
@@ -31,9 +33,26 @@ class Trial:
         """Tokens of a step at most."""
         return self.forecast.load.engine.token_budget
 
+    @cached_property
+    def ttft(self) -> float:
+        """The promised percentile, seconds."""
+        return value(self.forecast.load.at(self.rate), self.question.target(TTFT) or TTFT_P95)
+
+    @cached_property
+    def tpot(self) -> float | None:
+        """The promised percentile, seconds; None for a prefill engine."""
+        if self.forecast.role != "serve":
+            return None
+        return value(self.forecast.load.at(self.rate), self.question.target(TPOT) or TPOT_P95)
+
+    @cached_property
+    def excess(self) -> float:
+        """The worst of the promises: predicted over promised."""
+        return excess(self.forecast.load, self.forecast.promises, self.rate)
+
     def __str__(self) -> str:
         second = "" if self.tpot is None else f" and TPOT {milliseconds(self.tpot)}"
-        return f"TTFT {milliseconds(self.ttft)}{second}" + ("" if self.carries else ", and break a promise under load")
+        return f"TTFT {milliseconds(self.ttft)}{second}" + ("" if self.carries else " (breaks a promise under load)")
 
 
 def start_of(
@@ -54,14 +73,20 @@ def _role_start(spec: InferenceServiceSpec, forecasting: Forecasting, role: Role
 
 
 def _with_budget(forecasting: Forecasting, sized: Sized, found: Forecast, allowed: Sequence[tuple[int, int]]) -> Sized:
-    """`found` has the budget that carries most. Of those that carry what is asked for as well, the one with the
-    earliest first token, so that neither the replicas nor the promises depend on the choice.
+    """`found` has the budget that carries most. Of those that carry what is asked for as well, on as many replicas, the
+    one with the earliest first token.
     """
     normal, carried = _rates(forecasting, found)
     if normal <= 0:
         return sized
     question = forecasting.question
-    trials = [_try(with_budget(found, budget, most), question, normal, carried) for budget, most in allowed]
+    trials = []
+    for budget, most in allowed:
+        other = with_budget(found, budget, most)
+        carries = found.keeps_promises and (other is found or other.keeps(carried))
+        trials.append(Trial(other, question, normal, carries))
+    if not found.keeps_promises:  # nothing keeps them, so that what is served does not get less is all there is to ask
+        trials = [t for t in trials if t.forecast is found or t.forecast.most >= carried]
     taken = earliest(trials)
     why = _budget_reason(taken, trials)
     kept = tuple(reason for reason in sized.budgets.reasons if reason.code != why.code)
@@ -73,28 +98,25 @@ def _with_budget(forecasting: Forecasting, sized: Sized, found: Forecast, allowe
 def _rates(forecasting: Forecasting, found: Forecast) -> tuple[float, float]:
     """Requests a second of one replica: as expected, and as it has to be able to carry.
 
-    With a rate its share of that, and the margin on top; else the assumed part of what it carries, and about all.
+    With a rate its share of that, and the margin on top (one step of the grid more, on which capacities lie); else the
+    assumed part of what it carries, and about all.
     """
     limits, most = forecasting.limits(), found.capacity * SAME_RATE
     if limits.rate is None:
         return found.capacity * ASSUMED_LOAD, most
     each = limits.rate / limits.count(found)
-    return min(each, found.capacity), min(each * (1 + margin(found.interval)), most)
-
-
-def _try(forecast: Forecast, question: Question, normal: float, carried: float) -> Trial:
-    replica = forecast.load.at(normal)
-    ttft, tpot = question.target(TTFT) or TTFT_P95, question.target(TPOT) or TPOT_P95
-    tokens = value(replica, tpot) if forecast.role == "serve" else None
-    return Trial(forecast, value(replica, ttft), tokens, forecast.keeps(carried))
+    return min(each, found.capacity), min(each * (1 + margin(found.interval)) * GRID_STEP * 1.001, found.capacity)
 
 
 def earliest(trials: Sequence[Trial]) -> Trial:
     """The earliest first token of those that carry the rate; the largest budget of those that are alike.
 
-    Where none does, the fastest of tokens: the longest steps are what broke the promise, or nothing keeps it.
+    Where none does, the one whose worst promise is missed by least.
     """
-    kept = [t for t in trials if t.carries] or [min(trials, key=lambda t: t.tpot or 0.0)]
+    kept = [t for t in trials if t.carries]
+    if not kept:
+        least = min(t.excess for t in trials)
+        kept = [t for t in trials if t.excess <= least * SAME_TTFT]
     best = min(t.ttft for t in kept)
     return max((t for t in kept if t.ttft <= best * SAME_TTFT), key=lambda t: t.budget)
 
@@ -114,12 +136,22 @@ def _with_cap(spec: InferenceServiceSpec, forecasting: Forecasting, sized: Sized
     engine, given = found.load.engine, initial.decode_cap if initial else None
     if found.role == "prefill":
         return sized
+    sized = _without_prompts(sized, found)
     cap, why = (min(given, engine.max_running), None) if given else _decode_limit(found, forecasting.question)
     capped = found.with_limits(EngineLimits(engine.token_budget, cap, engine.kv_tokens))
     if why is None:
         return replace(sized, forecast=capped)
     budgets = replace(sized.budgets, reasons=(*sized.budgets.reasons, why))
     return replace(sized, budgets=budgets, decode_cap=cap, forecast=capped)
+
+
+def _without_prompts(sized: Sized, found: Forecast) -> Sized:
+    """A decode engine computes no prompts, so its budget is only a bound."""
+    if found.role != "decode":
+        return sized
+    budgets, text = sized.budgets, f"{sized.budgets.start} tokens a step, of which a decode engine needs one a request"
+    kept = tuple(r for r in budgets.reasons if r.code != "TokenBudget")
+    return replace(sized, budgets=replace(budgets, reasons=(*kept, Reason("TokenBudget", text))))
 
 
 def _decode_limit(chosen: Forecast, question: Question) -> tuple[int, Reason | None]:

@@ -6,7 +6,7 @@ from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.forecast import Forecast
 from firsttoken.planning.load.curves import EngineLimits
-from firsttoken.planning.load.goodput import TPOT
+from firsttoken.planning.load.goodput import GRID_STEP
 from firsttoken.planning.memory import BLOCK_TOKENS
 from firsttoken.planning.settings import Budgets
 
@@ -30,6 +30,12 @@ def allowed_budgets(spec: InferenceServiceSpec, role: str, budgets: Budgets) -> 
     return tuple(sorted({*(b for b in BUDGETS if least <= b <= budgets.ceiling), budgets.start}))
 
 
+def near(allowed: Sequence[int], budget: int) -> tuple[int, ...]:
+    """`budget` and its neighbours among those allowed."""
+    at = allowed.index(budget)
+    return tuple(allowed[max(0, at - 1) : at + 2])
+
+
 def with_budget(found: Forecast, budget: int, most_running: int) -> Forecast:
     """The same replica with another token budget. Each running request takes at least one token of a step."""
     kv = found.load.engine.kv_tokens
@@ -37,18 +43,16 @@ def with_budget(found: Forecast, budget: int, most_running: int) -> Forecast:
 
 
 def best_budget(found: Forecast, allowed: Sequence[int], most_running: int) -> Forecast:
-    """The replica with the token budget that carries most, starting from the one it has.
+    """The replica with the token budget that carries most; where none keeps the promises, that misses by least.
 
-    Smaller steps leave a decode less to wait for, larger ones spend fewer steps on a prompt: what a higher rate would
-    break says where to look, and the first budget that carries less ends the search.
+    What a budget carries has more than one summit, since prompts that end in a step of their own cost another one. So
+    all of `allowed` are looked at, but one that breaks a promise at a rate just above the best so far is left at that.
     """
-    at = allowed.index(found.load.engine.token_budget)
-    binding = found.goodput.binding
-    down = binding is not None and binding.metric == TPOT
     best = found
-    for budget in reversed(allowed[:at]) if down else allowed[at + 1 :]:
+    for budget in reversed(allowed):
         other = with_budget(found, budget, most_running)
-        if (other.goodput.rate, -other.goodput.missed_by) <= (best.goodput.rate, -best.goodput.missed_by):
-            break
-        best = other
+        if best.goodput.rate > 0 and not other.keeps(best.goodput.rate * GRID_STEP):
+            continue
+        if (other.goodput.rate, -other.goodput.missed_by) > (best.goodput.rate, -best.goodput.missed_by):
+            best = other
     return best

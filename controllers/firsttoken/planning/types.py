@@ -44,6 +44,8 @@ class ModelFacts:
     quantization: str = ""  # how the weights are stored if not in 16 bits (vLLM's name); "" is 16 bits
     quantized_here: bool = False  # spec.model.quantization asks for what the publisher's own weights are not
     float16: bool = True  # False: vLLM refuses FP16 for this architecture (activations overflow)
+    attention_sinks: bool = False  # a learned logit a head beside the keys (gpt-oss)
+    bidirectional_images: bool = False  # tokens of an image see each other in both directions (Gemma 3 with vision)
     # What activations are quantised to before they meet weights of `quantization`: fp8, int8, fp4, or "" for not.
     activations: str = "fp8"
     other_parameters: int = 0  # image encoder, learned positions: part of `parameters`, beside embeddings and layers
@@ -117,8 +119,9 @@ class Alternative:
     pipeline_parallel: int
     replicas: int
     gpus: int
-    requests_per_second: float  # within the SLOs, of all its replicas; 0: misses one even when idle
+    requests_per_second: float  # of all its replicas, as RolePlan.capacity counts
     message: str
+    keeps_slos: bool = True  # False: even an idle replica misses one, and the rate is all that they can serve
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,9 @@ class RolePlan:
     environment: Mapping[str, str] = field(default_factory=dict)  # what vLLM reads from the environment only
     # Requests a second that one replica carries within the SLOs it was planned for; None: no prediction was made.
     capacity: float | None = None
-    keeps_slos: bool = True  # False: even an idle replica misses one, and `capacity` is all that it can serve
+    # False: even an idle replica misses one (or, of a profile's own SLOs, they leave next to nothing of what it can
+    # serve), and `capacity` is all that it can serve.
+    keeps_slos: bool = True
 
     def __post_init__(self) -> None:
         _read_only(self, "engine_args", "environment")
@@ -150,14 +155,15 @@ class MemoryBudget:
     """Where the memory of one replica of the serving (or decode) role goes, bytes over all its GPUs."""
 
     weights_bytes: int
-    kv_bytes_per_token: int
-    kv_cache_tokens: int  # tokens of KV that fit beside the weights
-    max_concurrent_requests: int  # requests of the workload's P95 length that fit, KV taken by need
+    kv_bytes_per_token: int  # a token in every layer; beyond a sliding window only the layers without one keep it
+    kv_cache_tokens: int  # tokens of KV, each in every layer, that fit beside the weights
+    max_concurrent_requests: int  # requests of the workload's P95 length that fit at once, KV taken by need
     max_concurrent_at_maximum_length: int  # the same with KV reserved at maximum model length (M4.4)
     kv_cache_bytes: int = 0  # what those tokens take
     activation_bytes: int = 0  # peak of one step at the token budget (estimate)
     overhead_bytes: int = 0  # CUDA graphs, CUDA context, NCCL, what the driver keeps (estimate)
     usable_bytes: int = 0  # device memory times gpu-memory-utilization
+    max_num_seqs: int = 0  # running requests that activations, graphs and KV are counted for; 0: of an older plan
 
 
 @dataclass(frozen=True)

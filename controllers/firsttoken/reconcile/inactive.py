@@ -1,5 +1,7 @@
 """Fields that are accepted and not in force in this version: named, because silently ignoring them is worse (S3)."""
 
+from collections.abc import Callable, Mapping
+
 from firsttoken.api.change import InspectionSpec, RolloutSpec, TuningMode
 from firsttoken.api.engine import MeasurementSpec
 from firsttoken.api.evaluation import EvaluationSpec
@@ -7,21 +9,34 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.types import Reason
 
 
+def _bounds_nothing(spec: InferenceServiceSpec) -> bool:
+    """Bounds of tuning also bound what an engine starts with; not where nothing is tuned, or a pin says it all."""
+    pinned = spec.engine.pins is not None and spec.engine.pins.token_budget is not None
+    return spec.tuning.token_budget is not None and (pinned or spec.tuning.mode is TuningMode.OFF)
+
+
+# Whether a field is set to something that has no effect. A value that equals the default counts where it was written
+# out, since whoever writes it relies on it; the API server fills in those of approval, evaluation and inspection for
+# everybody, so there it can't be told from nothing.
+_CHECKS: Mapping[str, Callable[[InferenceServiceSpec], bool]] = {
+    "spec.engine.initial": lambda spec: spec.engine.initial is not None,
+    "spec.measurement.promptTokenBuckets": lambda spec: spec.measurement != MeasurementSpec(),
+    "spec.tuning.mode": lambda spec: spec.tuning.mode is TuningMode.AUTO,
+    "spec.tuning.tokenBudget": _bounds_nothing,
+    "spec.rollout.steps": lambda spec: "steps" in spec.rollout.model_fields_set,
+    "spec.rollout.capacity": lambda spec: spec.rollout.capacity is not None,
+    "spec.rollout.split": lambda spec: spec.rollout.split is not None,
+    "spec.rollout.analysis": lambda spec: spec.rollout.analysis is not None,
+    "spec.rollout.approval": lambda spec: spec.rollout.approval != RolloutSpec().approval,
+    "spec.evaluation": lambda spec: spec.evaluation != EvaluationSpec(),
+    "spec.inspection": lambda spec: spec.inspection != InspectionSpec(),
+}
+WITHOUT_EFFECT = tuple(_CHECKS)
+
+
 def inactive_fields(spec: InferenceServiceSpec) -> tuple[str, ...]:
-    """Paths that the user set to something that has no effect yet. tests/reconcile holds this against the schema."""
-    rollout, default = spec.rollout, RolloutSpec()
-    checks = {
-        "spec.engine.initial": spec.engine.initial is not None,
-        "spec.measurement.promptTokenBuckets": spec.measurement != MeasurementSpec(),
-        "spec.tuning.mode": spec.tuning.mode is TuningMode.AUTO,
-        "spec.rollout.steps": rollout.steps != default.steps,
-        "spec.rollout.capacity": rollout.capacity != default.capacity,
-        "spec.rollout.analysis": rollout.analysis != default.analysis,
-        "spec.rollout.approval": rollout.approval != default.approval,
-        "spec.evaluation": spec.evaluation != EvaluationSpec(),
-        "spec.inspection": spec.inspection != InspectionSpec(),
-    }
-    return tuple(path for path, inactive in checks.items() if inactive)
+    """Paths that the user set and that have no effect. tests/reconcile holds this against the schema."""
+    return tuple(path for path, inactive in _CHECKS.items() if inactive(spec))
 
 
 def inactive_reason(spec: InferenceServiceSpec) -> Reason | None:

@@ -4,29 +4,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from firsttoken.manifests.names import REVISION_LABEL, gateway_name, gateway_routes_name
+from firsttoken.manifests.images import Images
+from firsttoken.manifests.names import gateway_name, gateway_routes_name
+from firsttoken.planning.explain import image_missing
 from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.planning.words import size
 from firsttoken.reconcile.conditions import Aspect
 from firsttoken.reconcile.envoy_views import AWAITED, Envoys
 from firsttoken.reconcile.fleet import Fleet
-from firsttoken.reconcile.objects import Progress, Ref, condition, is_owned, label, progress, ref
+from firsttoken.reconcile.objects import Progress, Ref, is_owned, progress, ref
 from firsttoken.reconcile.observation import Observation
-from firsttoken.reconcile.pods import trouble
 from firsttoken.reconcile.revisions import Target
 from firsttoken.reconcile.routes import Versions, versions
 from firsttoken.reconcile.traffic import Traffic
+from firsttoken.reconcile.verdict import Verdict
+from firsttoken.reconcile.waiting import waiting
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether the service is ready, and if not, what is in the way."""
-
-    ready: bool
-    reason: str
-    message: str
-    stalled: bool = False  # nothing will change until somebody acts
-    soon: bool = False  # a matter of seconds
-    late: tuple[str, ...] = ()  # Envoys that are awaited
+_SEE_READY = "condition Ready says why"
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ class Findings:
             verdict = Verdict(False, "InvalidSpec", f"the spec can't be used: {self.invalid}; correct it", stalled=True)
         assert verdict is not None  # noqa: S101 - Findings are built by judge() or for an invalid spec
         yield Aspect("Ready", verdict.ready, verdict.reason, verdict.message)
-        if not verdict.ready:
+        if not verdict.ready:  # whole: Flux and Argo CD show this one alone
             yield Aspect("Stalled" if verdict.stalled else "Reconciling", True, verdict.reason, verdict.message)
         yield from (a for a in (self.planned, self.available, self.rollout, self.awaited) if a is not None)
 
@@ -101,7 +95,7 @@ def judge(world: World) -> Findings:
     return Findings(
         taken=world.taken,
         verdict=verdict,
-        planned=_planned(world.fleet, world.infeasible),
+        planned=_planned(world, verdict),
         available=available,
         rollout=_rollout(world.fleet, world.flow, verdict),
         awaited=_awaited(world, verdict, available),
@@ -122,10 +116,10 @@ def _verdict(world: World) -> Verdict:
         return blocked
     target = world.fleet.target
     if target is None:
-        return _not_planned(world.infeasible)
-    running, gateway = world.fleet.progress(target.name), world.gateway
-    if not running.complete:
-        return _waiting(world, target, running)
+        return _not_planned(world)
+    gateway = world.gateway
+    if not world.fleet.progress(target.name).complete:
+        return waiting(world.observation, world.fleet, target.name)
     if not gateway.complete:
         return Verdict(False, "GatewayProgressing", f"Envoy: {gateway.ready} of {gateway.wanted} replicas ready")
     there = world.fleet.observed.children
@@ -197,50 +191,36 @@ def _blocked(world: World) -> Verdict | None:
     return None
 
 
-def _not_planned(infeasible: Infeasible | None) -> Verdict:
-    if infeasible is None:
+def _not_planned(world: World) -> Verdict:
+    if world.infeasible is None:
         return Verdict(False, "NotPlanned", "no plan yet")
-    return Verdict(False, infeasible.constraint, infeasible.message, stalled=True)
+    message = f"{world.infeasible.message}{_still_serving(world)}"
+    return Verdict(False, world.infeasible.constraint, message, stalled=True)
 
 
-def _waiting(world: World, target: Target, running: Progress) -> Verdict:
-    fleet, name = world.fleet, target.name
-    pods = [p for p in world.observation.pods if label(p, REVISION_LABEL) == name]
-    found = trouble(pods)
-    if found is not None:
-        return Verdict(False, found.reason, f"revision {name}: {found.message}", stalled=_overdue(fleet, name))
-    refused = _refusal(fleet, name)
-    if refused is not None:
-        return Verdict(False, "PodsRefused", f"revision {name}: {refused}", stalled=_overdue(fleet, name))
-    parts = ", ".join(f"{role} {p.ready} of {p.wanted}" for role, p in fleet.role_progress(name).items())
-    message = f"revision {name}: {parts} replicas ready"
-    if _overdue(fleet, name):
-        return Verdict(False, "ProgressDeadlineExceeded", f"{message}; no progress for too long", stalled=True)
-    if running.wanted == running.ready:
-        message = f"revision {name}: replicas are ready, older pods are going"
-    return Verdict(False, "WaitingForPods", message)
+def _still_serving(world: World) -> str:
+    """Who has the requests while the spec can't be used: that is the next question of whoever reads it."""
+    stable = world.flow.stable
+    if stable is None:
+        return ""
+    parts = [f"{p.ready} of {p.wanted} × {role} ready" for role, p in world.fleet.role_progress(stable).items()]
+    return f"; revision {stable} keeps all requests" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _overdue(fleet: Fleet, revision: str) -> bool:
-    found = (condition(d, "Progressing") for d in fleet.observed.deployments(revision))
-    return any(c is not None and c.get("reason") == "ProgressDeadlineExceeded" for c in found)
-
-
-def _refusal(fleet: Fleet, revision: str) -> str | None:
-    """Why the API server refuses pods (quota, admission), as the Deployment reports it."""
-    for deployment in fleet.observed.deployments(revision):
-        failure = condition(deployment, "ReplicaFailure")
-        if failure is not None and failure["status"] == "True":
-            return str(failure.get("message", failure.get("reason")))
-    return None
-
-
-def _planned(fleet: Fleet, infeasible: Infeasible | None) -> Aspect:
+def _planned(world: World, verdict: Verdict) -> Aspect:
+    fleet = world.fleet
     if fleet.target is None:
-        why = _not_planned(infeasible)
-        return Aspect("Planned", False, why.reason, why.message)
+        why = _not_planned(world)
+        return Aspect("Planned", False, why.reason, _SEE_READY if verdict == why else why.message)
     plan = fleet.target.plan
-    return Aspect("Planned", True, "Planned", f"{plan.layout}: {_size(plan)}, {plan.gpus} GPUs")
+    return Aspect("Planned", True, "Planned", f"{plan.layout}: {_size(plan)}, {size(plan)}{_unbuilt(fleet, plan)}")
+
+
+def _unbuilt(fleet: Fleet, plan: Plan) -> str:
+    """Said where the pods would only crash; who gave the operator another engine image knows what it does."""
+    repository = fleet.images.engine.partition("@")[0].rsplit("/", 1)[-1].partition(":")[0]
+    missing = image_missing(plan) if repository == Images().engine.rsplit("/", 1)[-1].partition(":")[0] else ""
+    return f"; but {missing}: the default image is built for NVIDIA GPUs" if missing else ""
 
 
 def _size(plan: Plan) -> str:
@@ -251,7 +231,7 @@ def _available(world: World, verdict: Verdict) -> Aspect:
     """Can somebody get an answer? An older revision that still serves counts; so does one replica of many (S16)."""
     fleet, flow, gateway = world.fleet, world.flow, world.gateway
     if flow.stable is None:
-        return Aspect("Available", False, verdict.reason, verdict.message)
+        return Aspect("Available", False, verdict.reason, f"nothing serves yet; {_SEE_READY}")
     serving = fleet.progress(flow.stable)
     if not gateway.serves:
         return Aspect("Available", False, "GatewayProgressing", f"Envoy: 0 of {gateway.wanted} replicas ready")

@@ -19,6 +19,7 @@ from firsttoken.planning.models import wants_config
 from firsttoken.planning.output import plan_from_json, plan_to_json
 from firsttoken.planning.pinned import forecast_again, still_answers
 from firsttoken.planning.plan import make_plan, with_replicas
+from firsttoken.planning.refusal import SLO
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.objects import Object
 from firsttoken.reconcile.records import PLACEHOLDER, canonical, content_hash, objects_hash
@@ -92,11 +93,22 @@ def target(service: InferenceService, library: Library, carrying: str | None) ->
     if isinstance(kept, Target):
         return kept
     try:
-        fresh = _planned(service, library, inputs)
+        fresh = _planned(service, library, inputs, outgrown=kept.message if kept is not None else "")
     except UnsupportedPlan as error:
         fresh = Infeasible("UnsupportedPlan", str(error))
-    # A pinned plan that no longer fits the budget gives way only to one that does.
-    return kept if kept is not None and isinstance(fresh, Infeasible) else fresh
+    # A pinned plan that no longer fits the budget gives way only to one that does; one whose shape can't keep a promise
+    # stays, since an edit of SLOs restarts nothing (D24).
+    if kept is None or (kept.constraint != SLO and isinstance(fresh, Target)):
+        return fresh
+    return kept if isinstance(fresh, Infeasible) else _could_be_kept(kept, fresh)
+
+
+def _could_be_kept(kept: Infeasible, fresh: Target) -> Infeasible:
+    """What another shape could promise, and how to ask for it."""
+    shapes = ", ".join(f"{r.tensor_parallel} for {r.role}" for r in fresh.plan.roles)
+    pin = {"spec.engine.pins.tensorParallel": fresh.plan.roles[0].tensor_parallel}
+    message = f"{kept.message}; the revision that serves keeps its shape, a new one could have another: tensor parallel"
+    return Infeasible(kept.constraint, f"{message} {shapes} (spec.engine.pins.tensorParallel)", {**kept.nearest, **pin})
 
 
 def _pin(
@@ -134,8 +146,13 @@ def _wire(profiles: Mapping[str, AcceleratorProfileSpec]) -> dict[str, Any]:
     return {name: profile.wire() for name, profile in profiles.items()}
 
 
-def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]) -> Target | Infeasible:
-    """A fresh plan as a revision: one that is on record already, or a new one. Raises UnsupportedPlan."""
+def _planned(
+    service: InferenceService, library: Library, inputs: dict[str, Any], *, outgrown: str = ""
+) -> Target | Infeasible:
+    """A fresh plan as a revision: one that is on record already, or a new one. Raises UnsupportedPlan.
+
+    `outgrown`: why the plan that these inputs have on record no longer fits.
+    """
     wanted = wants_config(service.spec.model)
     config = (kept_config(library.records.values(), service.spec.model) or library.config) if wanted else None
     calibration = calibration_from(library.records.values())
@@ -163,7 +180,7 @@ def _planned(service: InferenceService, library: Library, inputs: dict[str, Any]
         "spec": {
             "serviceName": service.metadata.name,
             "hash": digest,
-            "reason": {"type": "SpecChange", "message": _what_changed(parent, inputs)},
+            "reason": {"type": "SpecChange", "message": _what_changed(parent, inputs, outgrown)},
             **({"parent": parent["metadata"]["name"]} if parent is not None else {}),
             "inputs": inputs,
             "plan": {**plan_to_json(plan), **({"modelConfig": dict(config)} if config is not None else {})},
@@ -195,11 +212,11 @@ def _read(profiles: str) -> dict[str, AcceleratorProfileSpec]:
     return {name: AcceleratorProfileSpec.model_validate(p) for name, p in json.loads(profiles).items()}
 
 
-def _what_changed(parent: Object | None, inputs: Mapping[str, Any]) -> str:
+def _what_changed(parent: Object | None, inputs: Mapping[str, Any], outgrown: str) -> str:
     if parent is None:
         return "first revision"
     changes = sorted(_differences(parent["spec"]["inputs"], inputs, "spec"))
-    text = "; ".join(changes) or "rendered differently by this version of the operator"
+    text = "; ".join(changes) or outgrown or "rendered differently by this version of the operator"
     return text if len(text) <= 4000 else text[:3999] + "…"
 
 

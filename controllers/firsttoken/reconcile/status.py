@@ -9,10 +9,10 @@ from firsttoken.api.service import (
     RoleStatus,
 )
 from firsttoken.manifests.names import REVISION_LABEL, ROLE_LABEL, SERVICE_LABEL
+from firsttoken.planning.types import Plan
 from firsttoken.reconcile.fleet import Fleet
 from firsttoken.reconcile.inactive import inactive_reason
 from firsttoken.reconcile.judge import World
-from firsttoken.reconcile.revisions import Target
 from firsttoken.reconcile.traffic import Traffic
 
 _MAX_REASONS, _MAX_REASON = 32, 1024  # bounds of the CRD; a longer text would cost the whole status
@@ -35,24 +35,29 @@ def build_status(
         diagnosis=before.diagnosis,
     )
     status = status.model_copy(update=_scale(fleet, flow.stable or fleet.desired))
-    if target is None:
+    shown = target.name if target is not None else flow.stable
+    plan = fleet.plan(shown) if shown is not None else None
+    if shown is None or plan is None:
         return status.model_copy(update={"layout": before.layout, "plan": before.plan})
-    plan = PlanStatus(gpus=target.plan.gpus, roles=_roles(fleet, target), reasons=_reasons(fleet, target))
-    return status.model_copy(update={"layout": target.plan.layout, "plan": plan})
+    roles = _roles(fleet, shown, plan)
+    gpus = sum(role.replicas * role.gpus_per_replica for role in roles)
+    in_force = PlanStatus(gpus=gpus, roles=roles, reasons=_reasons(fleet, plan))
+    return status.model_copy(update={"layout": plan.layout, "plan": in_force})
 
 
-def _roles(fleet: Fleet, target: Target) -> list[RoleStatus]:
-    progress = fleet.role_progress(target.name)
+def _roles(fleet: Fleet, revision: str, plan: Plan) -> list[RoleStatus]:
+    """Of the plan in force: of the revision that is asked for, or, where the spec can't be planned, the serving one."""
+    progress, replicas = fleet.role_progress(revision), fleet.replicas(revision)
     return [
         RoleStatus(
             role=r.role,
             accelerator=r.accelerator,
-            replicas=r.replicas,
+            replicas=replicas[r.role],
             ready_replicas=progress[r.role].ready,
             gpus_per_replica=r.gpus_per_replica,
             engine_args=dict(sorted(r.engine_args.items())),
         )
-        for r in target.plan.roles
+        for r in plan.roles
     ]
 
 
@@ -70,9 +75,9 @@ def _scale(fleet: Fleet, revision: str | None) -> dict[str, object]:
     }
 
 
-def _reasons(fleet: Fleet, target: Target) -> list[PlanReason]:
+def _reasons(fleet: Fleet, plan: Plan) -> list[PlanReason]:
     inactive = inactive_reason(fleet.service.spec)
-    reasons = (*target.plan.reasons, *([inactive] if inactive else []))
+    reasons = (*plan.reasons, *([inactive] if inactive else []))
     return [PlanReason(code=r.code, message=r.message[:_MAX_REASON]) for r in reasons[:_MAX_REASONS]]
 
 

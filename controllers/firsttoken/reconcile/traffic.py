@@ -1,7 +1,7 @@
 """Which revision has the requests, and which gets them next.
 
-The observed routes say who has them, where they are believable; the status remembers the rest. A new revision takes over
-in one step when its whole capacity is there; the old one drains, then goes. Canary weights and judgement belong to
+The observed routes say who has them, where they are believable; the status remembers the rest. A new revision takes
+over in one step when its whole capacity is there; the old one drains, then goes. Canary weights and judgement belong to
 rollouts, but the order holds already: capacity before weight (S4, D13), the weight verified before anything is scaled
 down (D9, invariants 2 and 3), and nothing goes while it finishes streams (S23). Each Envoy confirms the two steps that
 users feel: that requests move, and that nobody is sent to what goes (0013).

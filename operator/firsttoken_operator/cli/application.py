@@ -15,7 +15,7 @@ import typer
 
 from firsttoken.api.base import API_VERSION
 from firsttoken_operator.cli.console import echo
-from firsttoken_operator.cli.errors import BadInput, Ended, ExitCode
+from firsttoken_operator.cli.errors import BadInput, Ended, ExitCode, end
 from firsttoken_operator.cli.options import (
     AllNamespaces,
     Context,
@@ -38,11 +38,12 @@ from firsttoken_operator.cli.options import (
     Version,
     Watch,
 )
+from firsttoken_operator.cli.simulation_commands import accuracy, simulate
 
 ROOT_HELP = """
 Serve language models so that users wait little for the first token.
 
-validate, plan and render work on files and need no cluster; status asks one.
+validate, plan, render, simulate and accuracy work on files and need no cluster; status asks one.
 
 \b
 Exit codes of every command:
@@ -68,7 +69,7 @@ def application(program: str) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True, help=ROOT_HELP)(_root)
-    for command in (validate, plan, render, status, version):
+    for command in (validate, plan, render, simulate, accuracy, status, version):
         _add(app, command, program)
     return app
 
@@ -113,7 +114,7 @@ def validate(
     """
     from firsttoken_operator.cli import offline
 
-    _end(offline.validate(filename, recursive=recursive, as_json=output is TextOutput.JSON))
+    end(offline.validate(filename, recursive=recursive, as_json=output is TextOutput.JSON))
 
 
 def plan(
@@ -147,7 +148,7 @@ def plan(
     """
     from firsttoken_operator.cli import offline
 
-    _end(offline.plan(filename, profiles, model_config, recursive=recursive, output=output.value))
+    end(offline.plan(filename, profiles, model_config, recursive=recursive, output=output.value))
 
 
 def render(
@@ -176,7 +177,7 @@ def render(
     """
     from firsttoken_operator.cli import offline
 
-    _end(
+    end(
         offline.render(
             filename,
             profiles,
@@ -222,9 +223,9 @@ def status(
     access = online.access(kubeconfig, context)
     as_json = output is TextOutput.JSON
     if name is None:
-        _end(online.status_of_all(access, namespace, all_namespaces=all_namespaces, as_json=as_json))
+        end(online.status_of_all(access, namespace, all_namespaces=all_namespaces, as_json=as_json))
     else:
-        _end(online.status_of(access, namespace, name, as_json=as_json, watch=watch))
+        end(online.status_of(access, namespace, name, as_json=as_json, watch=watch))
 
 
 def version() -> None:
@@ -242,8 +243,3 @@ def version() -> None:
     except PackageNotFoundError:  # run from a source tree that was not installed
         number = "unknown"
     echo(f"firsttoken {number} (API {API_VERSION})")
-
-
-def _end(code: ExitCode) -> None:
-    if code is not ExitCode.DONE:
-        raise Ended(code)

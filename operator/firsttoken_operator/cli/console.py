@@ -5,6 +5,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -72,8 +74,22 @@ def written() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """One line on stderr."""
-    sys.stderr.write(f"{printable(text)}\n")
+    """One line on stderr. Where that can't be written, the exit code has to say it all, and is left as it is."""
+    try:
+        sys.stderr.write(f"{printable(text)}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):  # a full disk, a closed pipe; a stream that was closed
+        mute()
+
+
+def mute() -> None:
+    """Nothing more goes to stderr. What it still holds would fail again at the interpreter's end, with another code."""
+    sys.stderr = nowhere()
+
+
+def nowhere() -> TextIO:
+    """A stream that takes everything."""
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def printable(text: str) -> str:

@@ -51,3 +51,9 @@ class PipeClosed(CliError):  # noqa: N818 - not an error to tell: nobody reads
     """Whoever read our output has gone. Not a BrokenPipeError: typer would turn that into exit code 1."""
 
     code = ExitCode.PIPE_CLOSED
+
+
+def end(code: ExitCode) -> None:
+    """Ends the command with `code`, unless it is DONE: then it ends by itself."""
+    if code is not ExitCode.DONE:
+        raise Ended(code)

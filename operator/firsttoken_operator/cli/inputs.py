@@ -15,6 +15,7 @@ from firsttoken.api.validation import validate as validate_text
 from firsttoken_operator.cli import files
 from firsttoken_operator.cli.console import printable
 from firsttoken_operator.cli.files import Source, Unreadable
+from firsttoken_operator.cli.hints import with_hint
 
 Object = Mapping[str, Any]
 
@@ -110,7 +111,9 @@ def _faults(source: Source, result: Validation, *, alone: bool) -> Iterator[Find
     """A file among others in a folder may be about something else; one that was named may not."""
     if not alone and not result.checked and all(_says_nothing_of_ours(fault) for fault in result.faults):
         return
-    yield from (_finding(source, fault) for fault in result.faults)
+    values = {document.index: document.value for document in read_documents(source.text)} if result.faults else {}
+    for fault in result.faults:
+        yield replace(_finding(source, fault), message=with_hint(fault, values.get(fault.document_index)))
 
 
 def _says_nothing_of_ours(fault: Fault) -> bool:

@@ -1,18 +1,15 @@
 """The entry point of `firsttoken` and `kubectl firsttoken`: runs one command and turns what it raises into one line."""
 
-import contextlib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 import typer
 from typer.exceptions import TyperException
 
 from firsttoken_operator.cli.application import application
-from firsttoken_operator.cli.console import complain, flush
+from firsttoken_operator.cli.console import complain, flush, mute, nowhere
 from firsttoken_operator.cli.errors import CliError, Ended, ExitCode, PipeClosed
 
 NAME = "firsttoken"
@@ -71,7 +68,8 @@ def _help_of(error: TyperException, program: str) -> str:
 
 def _defect(error: Exception, arguments: Sequence[str], program: str) -> int:
     if "--debug" in arguments:
-        traceback.print_exc()
+        for line in traceback.format_exc().splitlines():
+            complain(line)
     text = " ".join(str(error).split())[:300]
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     again = "" if "--debug" in arguments else f"; `{program} --debug …` shows where, please report it"
@@ -83,19 +81,15 @@ def _prepare_streams() -> None:
     """Output never fails over a character that the terminal can't show, nor because the caller closed a stream."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, _nowhere())
+            setattr(sys, name, nowhere())
         reconfigure = getattr(getattr(sys, name), "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
 
 
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")
-
-
 def _abandon_stdout() -> int:
     """Nobody reads any more (`| head`): end quietly, as programs in C do."""
-    sys.stdout = _nowhere()
+    sys.stdout = nowhere()
     return ExitCode.PIPE_CLOSED
 
 
@@ -109,8 +103,10 @@ def _flushed(code: int) -> int:
         _abandon_stdout()
         complain(str(error))
         return code or ExitCode.DEFECT
-    with contextlib.suppress(OSError):
+    try:
         sys.stderr.flush()
+    except (OSError, ValueError):
+        mute()
     return code
 
 

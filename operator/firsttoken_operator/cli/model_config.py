@@ -10,12 +10,18 @@ from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.hf_config import essentials, is_config
 from firsttoken.planning.hf_quantization import quantization_of
 from firsttoken.planning.models import wants_config
+from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible
 from firsttoken_operator.cli.errors import BadInput
 from firsttoken_operator.cli.files import why
 from firsttoken_operator.config_json import MAX_BYTES, QUANTIZATION, NotConfigError, json_object
 
 OPTION = "--model-config"
+
+_FILE = (
+    f"{OPTION} FILE plans from its config.json without that (the operator can't read it there: in the cluster it takes "
+    "the fields inline)"
+)
 
 Key = tuple[str, str | None]  # uri, revision
 Outcome = TypeVar("Outcome")
@@ -37,11 +43,13 @@ class Configs:
         return self.of(model), self.faults.get(_key(model), "")
 
     def told(self, outcome: Outcome, model: ModelSpec) -> Outcome | Infeasible:
-        """`outcome`, and where the model is unknown, why the hub did not help."""
-        fault = self.faults.get(_key(model))
-        if fault is None or not isinstance(outcome, Infeasible) or outcome.constraint != "UnknownModel":
+        """`outcome`, and where the model is unknown, why the hub did not help, or what would help here."""
+        if not isinstance(outcome, Infeasible) or outcome.constraint != "UnknownModel" or self.of(model) is not None:
             return outcome
-        return replace(outcome, message=f"{outcome.message}; {fault}")
+        fault = self.faults.get(_key(model), "" if model.uri.startswith("hf://") or not wants_config(model) else _FILE)
+        # Before the alternatives in words, which end the message.
+        text, mark, offers = outcome.message.partition(". Feasible instead:")
+        return replace(outcome, message=f"{text}; {fault}{mark}{offers}") if fault else outcome
 
 
 def find(models: Iterable[ModelSpec], path: str | None) -> Configs:
@@ -79,7 +87,10 @@ def _from_file(path: str) -> dict[str, Any]:
     beside = Path(path).with_name(QUANTIZATION)  # where ModelOpt says how the weights are stored
     if quantization_of(config) is None and beside.is_file():
         config["quantization_config"] = _parsed(str(beside))
-    return essentials(config)
+    try:
+        return essentials(config)
+    except InfeasibleError as error:
+        raise BadInput(f"{OPTION} {path}: {error}: correct it, or give spec.model.architecture.inline") from error
 
 
 def _parsed(path: str) -> dict[str, Any]:

@@ -52,11 +52,11 @@ def plan(
     paths: Sequence[str], profile_paths: Sequence[str], config_path: str | None, *, recursive: bool, output: str
 ) -> ExitCode:
     """Plan each service and show it."""
-    services, profiles = _services(paths, profile_paths, recursive)
+    services, profiles = services_of(paths, profile_paths, recursive)
     specs = {name: AcceleratorProfileSpec.model_validate(p["spec"]) for name, p in profiles.items()}
     wanted = [InferenceService.model_validate(s).spec for s in services]
     configs = model_config.find([spec.model for spec in wanted], config_path)
-    outcomes = [(s, _planned(spec, specs, configs)) for s, spec in zip(services, wanted, strict=True)]
+    outcomes = [(s, planned(spec, specs, configs)) for s, spec in zip(services, wanted, strict=True)]
     if output == "table":
         _show_plans(outcomes)
     else:
@@ -65,7 +65,7 @@ def plan(
     return ExitCode.NO if any(isinstance(outcome, Infeasible) for _, outcome in outcomes) else ExitCode.DONE
 
 
-def _planned(
+def planned(
     spec: InferenceServiceSpec, profiles: Mapping[str, AcceleratorProfileSpec], configs: Configs
 ) -> Plan | Infeasible:
     """The plan with everything that the status would tell about it, fields without effect included."""
@@ -112,7 +112,7 @@ def render(
     as_json: bool,
 ) -> ExitCode:
     """Print the objects of each service. Nothing is printed unless every service can be rendered."""
-    services, profiles = _services(paths, profile_paths, recursive)
+    services, profiles = services_of(paths, profile_paths, recursive)
     models = [InferenceService.model_validate(s).spec.model for s in services]
     configs = model_config.find(models, config_path)
     objects: list[dict[str, Any]] = []
@@ -129,7 +129,7 @@ def render(
     return ExitCode.DONE
 
 
-def _services(
+def services_of(
     paths: Sequence[str], profile_paths: Sequence[str], recursive: bool
 ) -> tuple[list[Object], dict[str, Object]]:
     """The services of `paths`, and the profiles they may name. Ends the command when something is wrong with either."""

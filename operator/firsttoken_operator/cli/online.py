@@ -10,7 +10,7 @@ from firsttoken_operator.cli import asking
 from firsttoken_operator.cli.asking import Access
 from firsttoken_operator.cli.console import complain, echo, flush, show
 from firsttoken_operator.cli.errors import AnswerIsNo, BadInput, ExitCode, Unreachable
-from firsttoken_operator.cli.status_report import Report
+from firsttoken_operator.cli.status_report import Report, left_alone
 from firsttoken_operator.cli.status_view import change, overview, view
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -83,6 +83,11 @@ def status_of_all(access: Access, namespace: str | None, *, all_namespaces: bool
     else:
         for line in overview(reports, datetime.now(UTC), all_namespaces=all_namespaces):
             echo(line)
+        for seen in reports:
+            hint = left_alone(seen, datetime.now(UTC))
+            if hint:
+                complain(f"{seen.namespace}/{seen.name}: {hint}")
+                break  # of one operator, and most likely of all services
     return ExitCode.DONE if all(r.ready for r in reports) else ExitCode.NO
 
 

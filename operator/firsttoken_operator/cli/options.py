@@ -89,3 +89,62 @@ OutputPlan = Annotated[
     PlanOutput, typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the result.")
 ]
 OutputRender = Annotated[RenderOutput, typer.Option("--output", "-o", metavar="yaml|json", help="Form of the result.")]
+
+
+class SimulationOutput(StrEnum):
+    """Forms of a simulation."""
+
+    TABLE = "table"
+    JSON = "json"
+    HTML = "html"
+
+
+MeasuredData = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="CSV of measured runs in the form of AIConfigurator's e2e_vllm.",
+        show_default=False,
+    ),
+]
+Compare = Annotated[
+    str | None,
+    typer.Option(
+        "--compare",
+        metavar="FILE",
+        help="Another service, under the same requests beside the first.",
+        show_default=False,
+    ),
+]
+Trace = Annotated[
+    str | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Requests from a CSV or JSONL file instead of spec.workload.",
+        show_default=False,
+    ),
+]
+Duration = Annotated[
+    str | None,
+    typer.Option(
+        "--duration",
+        metavar="TIME",
+        help="How long requests arrive, such as 10m; default: 10m, or the whole trace.",
+        show_default=False,
+    ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--rate",
+        metavar="N",
+        help="Requests a second; default: the spec's, else the plan's, else the trace's own.",
+        show_default=False,
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds give equal results.")]
+OutputSimulation = Annotated[
+    SimulationOutput, typer.Option("--output", "-o", metavar="table|json|html", help="Form of the result.")
+]

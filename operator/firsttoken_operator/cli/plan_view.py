@@ -4,17 +4,27 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from firsttoken.planning.forecast import milliseconds
+from firsttoken.planning.explain import image_missing
 from firsttoken.planning.nearest import in_words
+from firsttoken.planning.promises import missed
 from firsttoken.planning.types import Infeasible, MemoryBudget, Plan, Prediction, RolePlan
+from firsttoken.planning.words import at_rate, count, device_noun, milliseconds, number, size
 from firsttoken_operator.cli.console import bullets, columns, heading, pairs, printable
 
+# Prediction.binds for people.
+BINDS = {
+    "Compute": "the time of steps (Compute)",
+    "RunningRequests": "the places of running requests (RunningRequests)",
+    "KVMemory": "KV memory (KVMemory)",
+}
 GB = 10**9  # as in the planner's reasons, so that figures can be compared
 
 
 def feasible(name: str, plan: Plan) -> RenderableType:
     """The whole plan of one service."""
-    title = Text.assemble((name, "bold"), ": ", ("feasible", "bold green"), f", {_size(plan)}")
+    doubts = [text for text in (_missed(plan), image_missing(plan)) if text]
+    answer = ("feasible", "bold green") if not doubts else (f"feasible, but {'; '.join(doubts)}", "bold yellow")
+    title = Text.assemble((name, "bold"), ": ", answer, f"{'; ' if doubts else ', '}{size(plan)}")
     facts: list[tuple[str, RenderableType]] = [
         ("Layout", Text(plan.layout + (", with a router before the engines" if plan.router else ""))),
         ("Model", Text(f"{printable(plan.model)}, prompt and output up to {plan.max_model_length:,} tokens")),
@@ -47,10 +57,13 @@ def infeasible(name: str, outcome: Infeasible) -> RenderableType:
     return Group(*parts)
 
 
-def _size(plan: Plan) -> str:
-    """`cpu` counts as a device of a plan and is none of anybody's GPUs."""
-    unit = "device" if any(role.accelerator == "cpu" for role in plan.roles) else "GPU"
-    return f"{plan.gpus} {unit}{'' if plan.gpus == 1 else 's'}"
+def _missed(plan: Plan) -> str:
+    """The worst promise that is predicted to be missed: an answer that leaves that to the last line misleads."""
+    found = [printable(text) for text in missed(plan)]
+    if not found:
+        return ""
+    more = f" (and {count(len(found) - 1, 'more promise')}, see SLOMissed)" if len(found) > 1 else ""
+    return f"misses {found[0]}{more}"
 
 
 def _settings(plan: Plan) -> str:
@@ -60,7 +73,8 @@ def _settings(plan: Plan) -> str:
 
 
 def _roles(roles: tuple[RolePlan, ...]) -> RenderableType:
-    table = columns("ROLE", "ACCELERATOR", "REPLICAS", "TP×PP", "GPUS", right=frozenset({2, 3, 4}))
+    devices = f"{device_noun(role.accelerator for role in roles)}s".upper()
+    table = columns("ROLE", "ACCELERATOR", "REPLICAS", "TP×PP", devices, right=frozenset({2, 3, 4}))
     for role in roles:
         table.add_row(
             Text(role.role),
@@ -101,19 +115,26 @@ def _predicted(prediction: Prediction | None) -> list[RenderableType]:
     tpot = prediction.tpot
     sure = f"step times ±{prediction.relative_interval * 100:.0f} %"
     if prediction.calibrated:
-        stages = ", ".join(f"{c.stage} x{c.ratio:.3g} (±{c.band * 100:.0f} %)" for c in prediction.calibrated)
+        stages = ", ".join(f"{c.stage} x{number(c.ratio)} (±{c.band * 100:.0f} %)" for c in prediction.calibrated)
         sure += f"; calibrated on the live fleet: {stages}"
     facts: list[tuple[str, RenderableType]] = [
         ("TPOT", Text(f"P50 {milliseconds(tpot.p50)}, P95 {milliseconds(tpot.p95)}, P99 {milliseconds(tpot.p99)}")),
-        ("Utilisation", Text(f"{prediction.utilization * 100:.0f} % of what binds first: {prediction.binds}")),
+        ("Utilisation", Text(_utilisation(prediction))),
         ("Confidence", Text(sure)),
     ]
-    rate = f"Predicted at {prediction.requests_per_second:.3g} requests/s"
+    load = at_rate(prediction.requests_per_second)
+    assumed = " (assumed)" if prediction.assumed_rate and prediction.requests_per_second > 0 else ""
     return [
-        heading(rate + (" (assumed)" if prediction.assumed_rate else "")),
+        heading(f"Predicted {load}{assumed}"),
         Padding(table, (0, 0, 0, 2)),
         pairs(facts),
     ]
+
+
+def _utilisation(prediction: Prediction) -> str:
+    """Waiting grows long before a replica is full, so a promise may end its rate at a small part of it."""
+    full = BINDS.get(prediction.binds, prediction.binds)
+    return f"{prediction.utilization * 100:.0f} % of what fills first, {full}; promises break before it is full"
 
 
 def _alternatives(plan: Plan) -> list[RenderableType]:
@@ -123,7 +144,7 @@ def _alternatives(plan: Plan) -> list[RenderableType]:
     table = columns("TP×PP", "REPLICAS", "GPUS", "REQUESTS/S", "REQUESTS/S A GPU", right=frozenset({1, 2, 3, 4}))
     for other in plan.alternatives:
         carried = other.requests_per_second
-        figures = (f"{carried:.3g}", f"{carried / other.gpus:.3g}") if carried else ("misses an SLO", "")
+        figures = (number(carried), number(carried / other.gpus)) if carried else ("misses an SLO", "")
         table.add_row(
             f"{other.tensor_parallel}×{other.pipeline_parallel}", str(other.replicas), str(other.gpus), *figures
         )

@@ -8,6 +8,7 @@ from typing import Any
 Object = Mapping[str, Any]
 
 LAST_EVENTS = 5
+PATIENCE_SECONDS = 30  # an operator that runs looks at a changed spec within a second or two
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Revision:
     part: str  # serving | starting | draining
     why: str  # what changed when it was made
     since: str | None = None  # when it got its last new request, for one that drains
+    replicas: Mapping[str, int] = field(default_factory=dict)  # wanted, by role, of the one that serves
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Report:
     conditions: tuple[Object, ...] = ()
     events: tuple[Event, ...] = ()
     notes: tuple[str, ...] = field(default=())  # what could not be read, and why
+    unseen_since: str | None = None  # when the spec became what no operator has looked at yet
 
     def wire(self) -> dict[str, Any]:
         """For `-o json`: camelCase keys, lists where the report has tuples, nothing left out."""
@@ -85,6 +88,27 @@ def report(
         conditions=tuple(status.get("conditions") or ()),
         events=last_events(service, events),
         notes=tuple(notes),
+        unseen_since=_changed(meta) if verdict[1] in _UNSEEN else None,
+    )
+
+
+_UNSEEN = ("NotSeen", "SpecChanged")
+
+
+def _changed(meta: Object) -> str | None:
+    """When somebody last wrote the object itself, as far as the API server tells; not its status or its scale."""
+    times = [str(e["time"]) for e in meta.get("managedFields") or () if e.get("time") and not e.get("subresource")]
+    return max(times, default=meta.get("creationTimestamp"))
+
+
+def left_alone(seen: Report, now: datetime) -> str:
+    """A hint where the newest spec has waited for longer than an operator that runs would need; empty before."""
+    waited = _seconds(seen.unseen_since, now)
+    if waited is None or waited <= PATIENCE_SECONDS:
+        return ""
+    return (
+        f"No operator has looked at it for {age(seen.unseen_since, now)}: is one running? "
+        "kubectl get deployments -A -l app.kubernetes.io/name=firsttoken"
     )
 
 
@@ -116,7 +140,10 @@ def _revisions(seen: Object, records: Sequence[Object]) -> tuple[Revision, ...]:
     stable, desired = seen.get("stable"), seen.get("desired")
     draining = [(str(old["name"]), "draining", str(old["since"])) for old in seen.get("draining") or ()]
     parts = [(stable, "serving", None), *([(desired, "starting", None)] if desired != stable else ()), *draining]
-    return tuple(Revision(name, part, why.get(name, ""), since) for name, part, since in parts if name)
+    sizes = {"serving": dict(seen.get("stableReplicas") or {})}
+    return tuple(
+        Revision(name, part, why.get(name, ""), since, sizes.get(part, {})) for name, part, since in parts if name
+    )
 
 
 def last_events(service: Object, events: Sequence[Object]) -> tuple[Event, ...]:
@@ -138,15 +165,21 @@ def _time(event: Object) -> str:
 
 def age(timestamp: str | None, now: datetime) -> str:
     """How long ago, in kubectl's manner: `45s`, `12m`, `3h`, `9d`; nothing for an unreadable time."""
-    try:
-        then = datetime.fromisoformat(timestamp or "")
-    except ValueError:
+    seconds = _seconds(timestamp, now)
+    if seconds is None:
         return ""
-    seconds = max(0, int((now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()))
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"
     return f"{seconds}s"
+
+
+def _seconds(timestamp: str | None, now: datetime) -> int | None:
+    try:
+        then = datetime.fromisoformat(timestamp or "")
+    except ValueError:
+        return None
+    return max(0, int((now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()))
 
 
 def _camel(key: str) -> str:

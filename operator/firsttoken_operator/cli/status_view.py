@@ -7,8 +7,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from firsttoken.planning.words import count, device_noun
 from firsttoken_operator.cli.console import columns, heading, pairs, printable
-from firsttoken_operator.cli.status_report import Report, Revision, age
+from firsttoken_operator.cli.status_report import Report, Revision, age, left_alone
 
 _PARTS = {
     "serving": "has all requests",
@@ -23,7 +24,8 @@ def view(report: Report, now: datetime) -> RenderableType:
     parts += [*_revisions(report, now), *_roles(report), *_reasons(report)]
     parts += _conditions(report, now)
     parts += _events(report, now)
-    parts += [Text(f"\n{note}", style="yellow") for note in report.notes]
+    hint = left_alone(report, now)
+    parts += [Text(f"\n{note}", style="yellow") for note in (*report.notes, *([hint] if hint else ()))]
     return Group(*parts)
 
 
@@ -39,8 +41,12 @@ def _facts(report: Report, now: datetime) -> list[tuple[str, RenderableType]]:
     if report.endpoint:
         facts.append(("Endpoint", Text(f"{report.endpoint} (OpenAI API, inside the cluster)")))
     if report.layout:
-        size = f", {report.gpus} GPU{'' if report.gpus == 1 else 's'}" if report.gpus is not None else ""
+        noun = device_noun(str(role.get("accelerator", "")) for role in report.roles)
+        size = f", {count(report.gpus, noun)}" if report.gpus is not None else ""
         facts.append(("Layout", Text(f"{report.layout}{size}")))
+    available = next((c for c in report.conditions if c.get("type") == "Available"), {})
+    if not report.ready and available.get("status") == "True":
+        facts.append(("Answers", Text(printable(str(available.get("message", ""))))))
     return facts
 
 
@@ -60,15 +66,18 @@ def _now(report: Report, revision: Revision, now: datetime) -> str:
         return _PARTS[part] + (f" (for {since})" if since else "")
     if report.canary_weight and part == "starting":
         return f"canary, has {report.canary_weight} % of requests"
+    size = " + ".join(f"{number} × {role}" for role, number in revision.replicas.items())
+    size = f" ({size})" if size else ""
     if report.canary_weight and part == "serving":
-        return f"has {100 - report.canary_weight} % of requests"
-    return _PARTS[part]
+        return f"has {100 - report.canary_weight} % of requests{size}"
+    return f"{_PARTS[part]}{size}"
 
 
 def _roles(report: Report) -> list[RenderableType]:
     if not report.roles:
         return []
-    table = columns("ROLE", "READY", "ACCELERATOR", "GPUS EACH", right=frozenset({3}))
+    devices = f"{device_noun(str(role.get('accelerator', '')) for role in report.roles)}s each".upper()
+    table = columns("ROLE", "READY", "ACCELERATOR", devices, right=frozenset({3}))
     for role in report.roles:
         ready, wanted = role.get("readyReplicas", 0), role.get("replicas", 0)
         style = "" if ready >= wanted else "yellow"

@@ -20,22 +20,29 @@ class Engine:
     gpu: str
     tensor_parallel: int
     limits: EngineLimits
+    stages: int = 1
 
     @property
     def model(self) -> StepModel:
         """Shared between tests."""
-        return step_model(self.uri, self.gpu, tensor_parallel=self.tensor_parallel)
+        return step_model(self.uri, self.gpu, tensor_parallel=self.tensor_parallel, pipeline_parallel=self.stages)
 
     def load(self, shape: RequestShape, role: str = "serve") -> LoadModel:
         """One replica of it."""
         return LoadModel(self.model, shape, self.limits, role)
 
 
+def staged(stages: int) -> Engine:
+    """Llama 8B in so many stages of an L40S each, with places and KV in proportion."""
+    return Engine(LLAMA_8B, "nvidia-l40s", 1, EngineLimits(2048, 64 * stages, 120_000 * stages), stages)
+
+
 SMALL = Engine(LLAMA_8B, "nvidia-a100-40gb", 1, EngineLimits(2048, 256, 150_000))
 SMALL_CHUNKS = Engine(LLAMA_8B, "nvidia-a100-40gb", 1, EngineLimits(256, 128, 150_000))
 LARGE = Engine(LLAMA_70B, "nvidia-h100-80gb", 4, EngineLimits(8192, 1024, 400_000))
 EXPERTS = Engine(MIXTRAL, "nvidia-h100-80gb", 2, EngineLimits(8192, 1024, 300_000))
-ENGINES = (SMALL, SMALL_CHUNKS, LARGE, EXPERTS)
+STAGES = Engine(MIXTRAL, "nvidia-l40s", 2, EngineLimits(2048, 256, 500_000), stages=4)
+ENGINES = (SMALL, SMALL_CHUNKS, LARGE, EXPERTS, STAGES)
 
 
 def shape(prompt: tuple[int, int], output: tuple[int, int], cached: int = 0, longest: int = 16384) -> RequestShape:

@@ -47,45 +47,97 @@ def arrivals(shape: RequestShape, rate: float, count: int) -> list[Request]:
     return found
 
 
-def run(model: StepModel, shape: RequestShape, limits: EngineLimits, rate: float, count: int) -> Measured:
-    """`count` requests; the first seventh is warm-up. KV is taken as it is needed, a shared prefix once."""
-    requests = arrivals(shape, rate, count)
-    waiting: deque[Request] = deque()
-    prefilling: list[Request] = []
-    decoding: list[Request] = []
-    now, busy, coming = 0.0, 0.0, deque(requests)
-    while coming or waiting or prefilling or decoding:
-        while coming and coming[0].arrival <= now:
-            waiting.append(coming.popleft())
-        if not (waiting or prefilling or decoding):
-            now = coming[0].arrival
-            continue
-        used = sum(r.prompt + r.made - shape.cached_tokens for r in (*decoding, *prefilling))
-        room, chunks = limits.token_budget - len(decoding), []
-        while room > 0 and ((prefilling and prefilling[-1].done < prefilling[-1].prompt) or waiting):
-            if not prefilling or prefilling[-1].done == prefilling[-1].prompt:
-                used += waiting[0].prompt - shape.cached_tokens
-                if used > limits.kv_tokens or len(decoding) + len(prefilling) >= limits.max_running:
+@dataclass
+class Batch:
+    """On its way through the stages."""
+
+    end: float  # seconds of the simulated clock
+    decodes: list[Request]
+    prefilled: list[Request]  # whose last chunk is in it
+
+
+class Stepped:
+    """With pipeline stages a batch in each (vLLM's step_with_batch_queue): to fill them goes before waiting for one.
+
+    A prompt's next chunk may be in the next batch, a decode only in one that begins after its last token. KV is taken
+    as it is needed, a shared prefix once.
+    """
+
+    def __init__(self, model: StepModel, shape: RequestShape, limits: EngineLimits) -> None:
+        self.model, self.shape, self.limits = model, shape, limits
+        self.now, self.busy = 0.0, 0.0
+        self.free = [0.0] * model.stages  # when each stage is
+        self.waiting: deque[Request] = deque()
+        self.prefilling: list[Request] = []  # the last one may have chunks left
+        self.ready: list[Request] = []
+        self.flight: deque[Batch] = deque()
+
+    def serve(self, requests: list[Request]) -> None:
+        """All of them to their end."""
+        coming = deque(requests)
+        while coming or self.waiting or self.prefilling or self.ready or self.flight:
+            while coming and coming[0].arrival <= self.now:
+                self.waiting.append(coming.popleft())
+            if len(self.flight) < len(self.free) and self._begin():
+                continue
+            if self.flight:
+                self._end(self.flight.popleft())
+            else:
+                self.now = coming[0].arrival
+
+    def _begin(self) -> bool:
+        decodes = self.ready
+        chunks, prefilled = self._chunks(self.limits.token_budget - len(decodes))
+        if not decodes and not chunks:
+            return False
+        self.ready, contexts = [], [r.prompt + r.made for r in decodes]
+        step = self.model.step_seconds(chunks, Decodes(len(contexts), sum(contexts), max(contexts, default=0)))
+        end, slowest = self.now, self.model.interval_seconds(step)
+        for stage, free in enumerate(self.free):
+            last = stage == len(self.free) - 1
+            end = max(end, free) + (slowest if last else (step.seconds - slowest) / (len(self.free) - 1))
+            self.free[stage] = end
+        self.busy += (end - self.now) * len(decodes)
+        self.flight.append(Batch(end, decodes, prefilled))
+        return True
+
+    def _chunks(self, room: int) -> tuple[list[tuple[int, int]], list[Request]]:
+        running = [*self.ready, *self.prefilling, *(r for b in self.flight for r in b.decodes)]
+        used = sum(r.prompt + r.made - self.shape.cached_tokens for r in running)
+        places, chunks, prefilled = self.limits.max_running - len(running), [], []
+        while room > 0:
+            one = self.prefilling[-1] if self.prefilling else None
+            if one is None or one.done == one.prompt:
+                used += self.waiting[0].prompt - self.shape.cached_tokens if self.waiting else 0
+                if not self.waiting or not places or used > self.limits.kv_tokens:
                     break
-                prefilling.append(waiting.popleft())
-            one = prefilling[-1]
+                one, places = self.waiting.popleft(), places - 1
+                self.prefilling.append(one)
             size = min(room, one.prompt - one.done)
             chunks.append((one.done, size))
             one.done, room = one.done + size, room - size
-        contexts = [r.prompt + r.made for r in decoding]
-        step = model.step_seconds(chunks, Decodes(len(contexts), sum(contexts), max(contexts, default=0))).seconds
-        now, busy = now + step, busy + step * len(decoding)
-        for r in decoding:
-            r.made, r.last = r.made + 1, now
-        for r in (r for r in prefilling if r.done == r.prompt):
-            r.made, r.first, r.last = 1, now, now
-        decoding = [r for r in (*decoding, *(p for p in prefilling if p.made)) if r.made < r.output]
-        prefilling = [r for r in prefilling if not r.made]
+            prefilled += [one] if one.done == one.prompt else []
+        return chunks, prefilled
+
+    def _end(self, batch: Batch) -> None:
+        self.now = max(self.now, batch.end)
+        for r in batch.decodes:
+            r.made, r.last = r.made + 1, self.now
+        for r in batch.prefilled:
+            r.made, r.first, r.last = 1, self.now, self.now
+        self.ready += [r for r in (*batch.decodes, *batch.prefilled) if r.made < r.output]
+        self.prefilling = [r for r in self.prefilling if not r.made]
+
+
+def run(model: StepModel, shape: RequestShape, limits: EngineLimits, rate: float, count: int) -> Measured:
+    """`count` requests; the first seventh is warm-up."""
+    requests, engine = arrivals(shape, rate, count), Stepped(model, shape, limits)
+    engine.serve(requests)
     counted = requests[count // 7 :]
     return Measured(
         sorted(r.first - r.arrival + model.api_seconds(r.prompt) for r in counted),
         sorted((r.last - r.first) / (r.output - 1) for r in counted if r.output > 1),
-        busy / now,
+        engine.busy / engine.now,
     )
 
 

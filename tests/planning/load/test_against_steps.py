@@ -3,11 +3,24 @@
 import pytest
 
 from firsttoken.planning.load.demand import RequestShape
-from planning.load.cases import ANSWERS, CHAT, CODE, EXPERTS, LARGE, SMALL, SMALL_CHUNKS, Engine, capacity
+from planning.load.cases import (
+    ANSWERS,
+    CHAT,
+    CODE,
+    EXPERTS,
+    LARGE,
+    SMALL,
+    SMALL_CHUNKS,
+    SUMMARIES,
+    Engine,
+    capacity,
+    staged,
+)
 from planning.load.engine_steps import percentile, run
 
 # Some thousand requests with lengths that vary this much leave percentiles uncertain by 5 to 10 %.
 COUNT = 3000
+FOUR_STAGES = staged(4)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +33,9 @@ COUNT = 3000
         (SMALL_CHUNKS, CHAT, 0.6),
         (LARGE, CHAT, 0.6),
         (EXPERTS, CHAT, 0.7),
+        (FOUR_STAGES, CHAT, 0.3),
+        (FOUR_STAGES, ANSWERS, 0.6),
+        (FOUR_STAGES, SUMMARIES, 0.6),
     ],
 )
 def test_stepping_an_engine_gives_the_same(engine: Engine, work: RequestShape, load: float) -> None:

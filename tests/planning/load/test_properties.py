@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,6 +95,20 @@ def test_longer_prompts_never_get_answers_sooner(engine: Engine, work: RequestSh
     assert all(s <= t * TILES for s, t in zip(values(a.ttft), values(b.ttft), strict=True))
     if not b.saturated:
         assert all(s <= t * TILES for s, t in zip(values(a.tpot), values(b.tpot), strict=True))
+
+
+@settings(deadline=None, max_examples=120)
+@given(CHOSEN, st.one_of(SHAPED, ANY_SHAPE), st.floats(0.01, 1.2))
+def test_no_bucket_of_longer_prompts_is_answered_sooner(engine: Engine, work: RequestShape, x: float) -> None:
+    """All wait in one queue. A short prompt leaves others more room in its step, and a step costs no less for that.
+
+    With a prefix that nearly all prompts are longer than: what is beyond it grows with the prompt.
+    """
+    shared = min(work.cached_tokens, int(work.prompts.quantile(1e-3)) // 16 * 16)
+    load = engine.load(replace(work, cached_tokens=shared))
+    state = load.state(capacity(engine, work) * x, bounds=(32, 64, 128, 256, 512, 1024, 4096, 16384))
+    for a, b in pairwise(state.by_bucket.values()):
+        assert all(s <= t * SEARCH for s, t in zip(values(a.ttft), values(b.ttft), strict=True))
 
 
 def stretched(lengths: LengthDistribution, factor: float) -> LengthDistribution:

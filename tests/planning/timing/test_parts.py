@@ -16,7 +16,7 @@ from firsttoken.planning.timing.gemm import GemmRates, gemm_seconds
 from firsttoken.planning.timing.layout import layout
 from firsttoken.planning.timing.rank import attention
 from firsttoken.planning.timing.step import StepModel
-from planning.timing.models import DEEPSEEK, DEEPSEEK_LITE, LLAMA_8B, MIXTRAL, device, facts
+from planning.timing.models import DEEPSEEK, DEEPSEEK_LITE, LLAMA_8B, LLAMA_70B, MIXTRAL, device, facts
 
 
 def rates(gpu: str, kind: str = "bf16") -> GemmRates:
@@ -92,6 +92,30 @@ def test_measured_all_reduces(ranks: int, message: int, microseconds: float) -> 
 def test_all_reduce_of_one_rank_is_nothing() -> None:
     gpu = device("nvidia-h100-80gb")
     assert all_reduce_seconds(1e9, 1, gpu.link, efficiencies(gpu).nvlink) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "gigabytes"),
+    [
+        ("amd-mi300x", 2, 64),  # of seven links to seven others
+        ("amd-mi300x", 4, 192),
+        ("amd-mi300x", 8, 448),
+        ("intel-gaudi3", 2, 75),  # three of 21 ports
+        ("nvidia-h100-80gb", 2, 450),  # a switch
+    ],
+)
+def test_a_mesh_gives_a_few_ranks_few_links(name: str, ranks: int, gigabytes: int) -> None:
+    assert device(name).link_among(ranks) == pytest.approx(gigabytes * 1e9)
+
+
+def test_all_reduces_of_two_in_a_mesh_take_the_link_of_the_pair() -> None:
+    """32 MiB between two MI300X: no less than both ways over 64 GB/s; among eight all seven links carry it."""
+    gpu, model = device("amd-mi300x"), facts(LLAMA_70B)
+    tokens = (32 << 20) // (model.hidden_size * 2)
+    two, eight = (StepModel(model, gpu, tensor_parallel=n).step_seconds(((0, tokens),)).collectives for n in (2, 8))
+    each = two / (2 * model.num_hidden_layers)
+    assert each > (32 << 20) / 64e9
+    assert eight < two / 2
 
 
 def test_layouts_are_read_off_the_parameter_count() -> None:

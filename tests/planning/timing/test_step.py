@@ -108,6 +108,37 @@ def test_pipeline_stages_pass_activations() -> None:
     assert two.step_seconds([(0, 512)]).linear == one.step_seconds([(0, 512)]).linear
 
 
+def test_the_next_batch_follows_when_the_slowest_stage_is_free() -> None:
+    """32 layers in 5 stages: the last one has 6 of them and the head, which is read for as long as two layers."""
+    one, five = (step_model(LLAMA_8B, "nvidia-l40s", pipeline_parallel=n) for n in (1, 5))
+    step = five.step_seconds((), [1000] * 20)
+    layers = step.linear + step.attention + step.collectives
+    assert step.head > layers / 32
+    assert five.interval_seconds(step) == pytest.approx(layers * 6 / 32 + step.head)
+    assert step.seconds / 5 < five.interval_seconds(step) < step.seconds
+    assert one.interval_seconds(one.step_seconds([(0, 100)])) == one.step_seconds([(0, 100)]).seconds
+
+
+def test_layers_that_are_left_over_are_in_the_middle() -> None:
+    """80 layers in 7 stages: three have 12, and the head of the last one, which has 11, is less than a layer."""
+    model = step_model(LLAMA_70B, tensor_parallel=4, pipeline_parallel=7)
+    step = model.step_seconds([(0, 2048)])
+    assert model.interval_seconds(step) == pytest.approx((step.seconds - step.head) * 12 / 80)
+
+
+def test_one_scheduler_prepares_the_steps_of_all_stages() -> None:
+    """However short a stage is, a step begins no sooner than the one before it is prepared."""
+    model = step_model("Qwen/Qwen2.5-0.5B", "nvidia-b200", pipeline_parallel=24)
+    step = model.step_seconds((), [100] * 500)
+    assert model.interval_seconds(step) >= step.cpu > step.seconds / 24
+
+
+def test_nothing_was_measured_of_stages() -> None:
+    one, two = step_model(LLAMA_70B, tensor_parallel=4), step_model(LLAMA_70B, tensor_parallel=4, pipeline_parallel=2)
+    assert (one.unmeasured, two.unmeasured) == ((), ("pipeline stages",))
+    assert two.relative_interval > 2 * one.relative_interval
+
+
 def test_fp8_weights_are_faster_where_the_gpu_multiplies_them_and_only_smaller_elsewhere() -> None:
     eight = facts(LLAMA_8B, quantization="fp8", weight_bytes_per_parameter=1.0)
     for gpu, prefill_gain in (("nvidia-h100-80gb", True), ("nvidia-a100-80gb", False)):

@@ -3,12 +3,14 @@
 Each is evaluated at a coarse grid of decodes and interpolated between, so that neighbouring rates share evaluations.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from firsttoken.planning.load.demand import PromptClass, RequestShape
-from firsttoken.planning.timing.step import Decodes, StepModel
+from firsttoken.planning.timing.step import Decodes, StepModel, StepTime
 
 # Decodes at which steps are evaluated: 0, 1, 2, 3, 4, 6, 8, 12, ... A step is close to linear in between.
 GRID: tuple[int, ...] = (0, 1, *(n for k in range(1, 16) for n in (2**k, 3 * 2 ** (k - 1))))
@@ -28,21 +30,54 @@ class EngineLimits:
     kv_tokens: int  # tokens of KV that fit
 
 
+class PromptSteps(NamedTuple):
+    """The steps of one prompt beside a number of decodes, seconds."""
+
+    seconds: float  # until its first token
+    occupied: float  # until the next prompt may begin
+    left: float  # what others may add to the last of them
+
+
 class StepCurves:
-    """Interpolated step times in seconds. Lives as long as one planning call; remembers what it evaluated."""
+    """Interpolated step times in seconds. Lives as long as one planning call; remembers what it evaluated.
+
+    With p pipeline stages, p batches are in flight, each with its part of the decodes and a token budget of its own. A
+    step is one round of them. A batch holds up all that are behind it in each stage, so the round takes p times the
+    slowest stage of its fullest batch, whether or not the others have prompts in them.
+    """
 
     def __init__(self, model: StepModel, shape: RequestShape, token_budget: int) -> None:
         """`token_budget` of the engine, tokens a step."""
         self.model, self.shape, self.token_budget = model, shape, token_budget
+        self.stages = model.stages
         self._known: dict[tuple[str, int, int, int], float] = {}
+        self._prompts: dict[tuple[int, int, int], PromptSteps] = {}
+        self._decodes: dict[int, float] = {}  # no budget changes these
+        self._family = {token_budget: self}
         uncached = shape.mean_uncached
         pairs = sum(c.share * c.uncached * (c.cached + c.uncached / 2) for c in shape.prompt_classes)
         self.typical = max(1, round(shape.square_uncached / uncached))  # prompt in which the average prefill token lies
         self._reach = pairs / uncached  # keys that the average prefill token attends to
 
+    def for_budget(self, token_budget: int) -> "StepCurves":
+        """The same with another budget, sharing what doesn't depend on it; one for each budget."""
+        found = self._family.get(token_budget)
+        if found is None:
+            found = self._family[token_budget] = StepCurves(self.model, self.shape, token_budget)
+            found._family, found._decodes = self._family, self._decodes
+        return found
+
     def room(self, decodes: float) -> float:
         """Prompt tokens that fit into a step beside `decodes`."""
-        return max(1.0, self.token_budget - decodes)
+        return max(1.0, self.stages * self.token_budget - decodes)
+
+    def chunk(self, decodes: float) -> float:
+        """Those that fit into one batch of it."""
+        return max(1.0, self.token_budget - self._each(decodes))
+
+    def _each(self, decodes: float) -> float:
+        """Decodes of a batch: a single one is in one, and the other stages are idle."""
+        return decodes if decodes <= 1 else max(1.0, decodes / self.stages)
 
     def decode(self, decodes: float) -> float:
         """A step of decodes only."""
@@ -58,10 +93,24 @@ class StepCurves:
 
     def prefill(self, prompt: PromptClass, decodes: float) -> float:
         """All steps of one prompt, alone with the decodes."""
-        key = ("prefill", prompt.tokens, prompt.cached)
-        return self._between(decodes, lambda n: self._prefill(prompt, n), key)
+        return self._between(
+            decodes, lambda n: self._steps(prompt, n).seconds, ("prefill", prompt.tokens, prompt.cached)
+        )
+
+    def occupied(self, prompt: PromptClass, decodes: float) -> float:
+        """What these steps keep the next prompt waiting for: with several stages less than they take."""
+        key = ("occupied", prompt.tokens, prompt.cached)
+        return self._between(decodes, lambda n: self._steps(prompt, n).occupied, key)
+
+    def left(self, prompt: PromptClass, decodes: float) -> float:
+        """What other prompts add to the last of these steps at most, which is what is missing to a full one.
+
+        The least time of a step is paid once: a longer prompt leaves others less, but then its own step takes more.
+        """
+        return self._between(decodes, lambda n: self._steps(prompt, n).left, ("left", prompt.tokens, prompt.cached))
 
     def _between(self, decodes: float, evaluate: Callable[[int], float], key: tuple[str, int, int]) -> float:
+        decodes = self._each(decodes)
         i = bisect_right(GRID, decodes) - 1
         low, high = GRID[i], GRID[min(i + 1, len(GRID) - 1)]
         at_low = self._at(low, evaluate, key)
@@ -80,29 +129,69 @@ class StepCurves:
         shape = self.shape
         return Decodes(decodes, round(decodes * shape.context), round(shape.longest_context(decodes)))
 
+    # From here on `decodes` are those of one batch.
+
     def _decode(self, decodes: int) -> float:
-        return self.model.step_seconds((), self._running(decodes)).seconds
+        found = self._decodes.get(decodes)
+        if found is None:
+            step = self.model.step_seconds((), self._running(decodes))
+            found = self._decodes[decodes] = self._through(step, decodes - 1)
+        return found
 
     def _full(self, decodes: int) -> float:
-        room = int(self.room(decodes))
+        room = max(1, self.token_budget - decodes)
         count = min(CHUNKS_OF_A_STEP, -(-room // self.typical))
         size, rest = divmod(room, count)
         sizes = [size + (i < rest) for i in range(count)]
         chunks = [(max(0, round(self._reach - s / 2)), s) for s in sizes if s]
-        return self.model.step_seconds(chunks, self._running(decodes)).seconds
+        return self._through(self.model.step_seconds(chunks, self._running(decodes)), math.inf)
 
     def _single(self, decodes: int) -> float:
-        size = min(self.typical, int(self.room(decodes)))
+        room = max(1, self.token_budget - decodes)
+        size = min(self.typical, room)
         prefix = max(0, round(self._reach - size / 2))
-        return self.model.step_seconds(((prefix, size),), self._running(decodes)).seconds
+        return self._through(self.model.step_seconds(((prefix, size),), self._running(decodes)), decodes - 1)
 
-    def _prefill(self, prompt: PromptClass, decodes: int) -> float:
-        running, room = self._running(decodes), int(self.room(decodes))
-        chunks, rest = divmod(prompt.uncached, room)
-        if chunks <= CHUNKS_ADDED:
-            return self.model.prefill_seconds(prompt.tokens, prompt.cached, self.token_budget, running)
-        last = prompt.cached + (chunks - 1) * room
-        points = (prompt.cached, (prompt.cached + last) // 2, last)
-        first, middle, end = (self.model.step_seconds(((p, room),), running).seconds for p in points)
-        tail = self.model.step_seconds(((last + room, rest),), running).seconds if rest else 0.0
-        return chunks * (first + 4 * middle + end) / 6 + tail
+    def _through(self, step: StepTime, others: float) -> float:
+        """Seconds until a batch has passed all stages, beside batches of `others` decodes on average.
+
+        Alone it takes its own time in each; where there is a batch in every stage, that of the slowest in each.
+        """
+        if self.stages == 1:
+            return step.seconds
+        crowded = self.stages * self.model.interval_seconds(step)
+        return step.seconds - (crowded - step.seconds) * math.expm1(-max(0.0, others))
+
+    def _steps(self, prompt: PromptClass, decodes: int) -> PromptSteps:
+        key = (prompt.tokens, prompt.cached, decodes)
+        found = self._prompts.get(key)
+        if found is None:
+            found = self._prompts[key] = self._divide(prompt, decodes)
+        return found
+
+    def _divide(self, prompt: PromptClass, decodes: int) -> PromptSteps:
+        """A chunk follows the one before it as soon as the first stage is free, and never overtakes it."""
+        running, room, stages = self._running(decodes), max(1, self.token_budget - decodes), self.stages
+        earlier = (prompt.uncached - 1) // room
+        size = prompt.uncached - earlier * room
+        last = self.model.step_seconds(((prompt.tokens - size, size),), running)
+        alone = self._through(last, decodes)
+        filled = max(alone, self._at(decodes, self._full, ("full", 0, 0)))
+        own = self.model.interval_seconds(last)
+        if not earlier:
+            return PromptSteps(alone, own, filled - alone)
+        before, end = self._earlier(prompt, room, earlier, running)
+        slowest = self._through(end, decodes) * (1 - 1 / stages)
+        rest, full = (max(x, x / stages + slowest) for x in (alone, filled))
+        return PromptSteps(before + rest, before + own, full - rest)
+
+    def _earlier(self, prompt: PromptClass, room: int, count: int, running: Decodes) -> tuple[float, StepTime]:
+        """Seconds until `count` full chunks have begun and the next may, and the last of them."""
+
+        def step(index: float) -> StepTime:
+            return self.model.step_seconds(((prompt.cached + int(index * room), room),), running)
+
+        end, interval = step(count - 1), self.model.interval_seconds
+        if count <= CHUNKS_ADDED:
+            return sum(interval(step(i)) for i in range(count)), end
+        return count * (interval(step(0)) + 4 * interval(step((count - 1) / 2)) + interval(end)) / 6, end

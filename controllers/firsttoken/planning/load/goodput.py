@@ -1,13 +1,13 @@
 """The largest rate at which one replica keeps its SLOs (goodput, as DistServe defines it)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from firsttoken.api.quantities import duration_seconds
 from firsttoken.api.service_inputs import SLO
 from firsttoken.planning.load.demand import PromptClass, RequestShape
-from firsttoken.planning.load.replica import LoadModel, bucket_prompts
+from firsttoken.planning.load.replica import LoadModel
 from firsttoken.planning.load.responses import Replica
 from firsttoken.planning.load.steady import DECODE, PREFILL
 
@@ -28,6 +28,7 @@ class Target:
     percentile: int
     seconds: float
     bucket: str = ALL
+    default: bool = False  # the profile's: nobody named it
 
     def __str__(self) -> str:
         return f"{self.metric} P{self.percentile} {self.bucket} {self.seconds:.6g} s"
@@ -48,14 +49,16 @@ class Goodput:
         return (self.floor or 0.0) / self.binding.seconds if self.binding is not None else 0.0
 
 
-def targets(slos: Sequence[SLO]) -> tuple[Target, ...]:
-    """The promises of a spec or a profile."""
-    return tuple(Target(s.metric, s.percentile, duration_seconds(s.target), s.prompt_tokens) for s in slos)
+def targets(slos: Sequence[SLO], *, default: bool = False) -> tuple[Target, ...]:
+    """The promises of a spec or, with `default`, of a profile."""
+    return tuple(Target(s.metric, s.percentile, duration_seconds(s.target), s.prompt_tokens, default) for s in slos)
 
 
-def largest_rate(load: LoadModel, promises: Sequence[Target]) -> Goodput:
+def largest_rate(load: LoadModel, promises: Sequence[Target], near: float = 0.0) -> Goodput:
     """The largest rate of the grid at which one replica keeps all of `promises`; 0 where even an empty engine breaks
     one. A prefill engine answers for TTFT only, a decode engine for TPOT only.
+
+    `near`: a rate close to which it is expected; the search begins there.
     """
     own = _own(load, promises)
     top = _capacity(load)
@@ -63,18 +66,32 @@ def largest_rate(load: LoadModel, promises: Sequence[Target]) -> Goodput:
     if _broken(empty, own):
         worst = _worst(empty, own)
         return Goodput(0.0, worst, empty.steady.binds, value(empty, worst))
-    low, high, at_high = -1, GRID_POINTS, None
+    tried: dict[int, Replica] = {}
+
+    def kept(point: int) -> bool:
+        replica = tried[point] = load.at(_rate(top, point))
+        return not replica.steady.saturated and not _broken(replica, own)
+
+    low, high = _bracket(kept, _point(top, near)) if near > 0 else (-1, GRID_POINTS)
     while high - low > 1:
         middle = (low + high) // 2
-        replica = load.at(_rate(top, middle))
-        if not replica.steady.saturated and not _broken(replica, own):
-            low = middle
-        else:
-            high, at_high = middle, replica
-    replica = at_high or load.at(top)
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    replica = tried[high] if high in tried else load.at(top)
     broken = None if replica.steady.saturated or not _broken(replica, own) else _worst(replica, own)
     floor = value(empty, broken) if broken else None
     return Goodput(_rate(top, low) if low >= 0 else 0.0, broken, replica.steady.binds, floor)
+
+
+def _bracket(kept: Callable[[int], bool], point: int) -> tuple[int, int]:
+    """Points around the largest that is kept, from a guess outwards in growing strides."""
+    low, high, stride = -1, GRID_POINTS, 2
+    while (low < 0 or high == GRID_POINTS) and low < point < high:
+        if kept(point):
+            low, point = point, point + stride
+        else:
+            high, point = point, point - stride
+        stride *= 4
+    return low, high
 
 
 def keeps(load: LoadModel, promises: Sequence[Target], rate: float) -> bool:
@@ -95,6 +112,17 @@ def missed_at(load: LoadModel, promises: Sequence[Target], rate: float) -> tuple
     return tuple(sorted(found, key=lambda f: f[0].seconds / f[1]))
 
 
+def excess(load: LoadModel, promises: Sequence[Target], rate: float) -> float:
+    """The worst promise at `rate` requests a second: what is predicted over what is promised. 0 without a promise."""
+    replica = load.at(rate)
+    return max((value(replica, p) / p.seconds for p in _own(load, promises)), default=0.0)
+
+
+def at_least(load: LoadModel, target: Target) -> float:
+    """What `target` speaks of at the least rate that counts as one, seconds: to promise less is to carry nothing."""
+    return value(load.at(_rate(_capacity(load), 0)), target)
+
+
 def value(replica: Replica, target: Target) -> float:
     """What `target` speaks of, in seconds, for this replica; 0 for a bucket in which no prompt can lie."""
     if target.metric == TPOT:
@@ -108,12 +136,13 @@ def prompts_of(shape: RequestShape, bucket: str) -> tuple[PromptClass, ...]:
     if bucket == ALL:
         return shape.prompt_classes
     low, _, high = bucket.rstrip("+").partition("-")
-    return bucket_prompts(shape, int(low), int(high) if high else math.inf)
+    return shape.bucket_classes(int(low), int(high) if high else math.inf)
 
 
 def _own(load: LoadModel, promises: Sequence[Target]) -> tuple[Target, ...]:
-    """A prefill engine answers for TTFT only, a decode engine for TPOT only."""
-    return tuple(p for p in promises if p.metric != {PREFILL: TPOT, DECODE: TTFT}.get(load.role))
+    """A prefill engine answers for TTFT only, a decode engine for TPOT only. TPOT first: it is told sooner."""
+    own = (p for p in promises if p.metric != {PREFILL: TPOT, DECODE: TTFT}.get(load.role))
+    return tuple(sorted(own, key=lambda p: p.metric != TPOT))
 
 
 def _worst(replica: Replica, promises: Sequence[Target]) -> Target:
@@ -139,12 +168,17 @@ def _rate(top: float, point: int) -> float:
     return top * GRID_STEP ** (point - GRID_POINTS)
 
 
+def _point(top: float, rate: float) -> int:
+    """The grid point below a rate."""
+    return max(0, min(GRID_POINTS - 1, math.floor(math.log(rate / top) / math.log(GRID_STEP)) + GRID_POINTS))
+
+
 def _capacity(load: LoadModel) -> float:
     """A rate that the engine can't reach: full steps without decodes, or places taken by the fastest decodes."""
     curves, shape, engine = load.curves, load.curves.shape, load.engine
     bounds = []
     if load.role != DECODE:
-        bounds.append(engine.token_budget / (shape.mean_uncached * curves.full(0)))
+        bounds.append(curves.room(0) / (shape.mean_uncached * curves.full(0)))
     if load.role != PREFILL and shape.mean_decodes:
         bounds.append(engine.max_running / (shape.mean_decodes * curves.decode(1)))
     return 1.05 * min(bounds, default=1 / curves.decode(1))

@@ -1,5 +1,6 @@
 """Prefill and decode apart: which split of the GPUs serves most, and whether it beats colocation (M4.5)."""
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from firsttoken.planning.load.goodput import Goodput
@@ -57,30 +58,46 @@ def best_split(prefill: RoleGoodput, decode: RoleGoodput, limit: int | None = No
     ideal = ideal_per_gpu(prefill, decode)
     if not ideal:
         return None
-    found = [s for s in _splits(prefill, decode, limit, ideal) if limit is None or s.gpus <= limit]
     if limit is None:
-        return max(found, key=lambda s: (round(s.per_gpu / ideal, 3), -s.gpus))
-    return max(found, key=lambda s: (s.rate, -s.gpus), default=None)
+        tried = (_keeping_up(prefill, decode, p, less, ideal) for p in range(1, UNLIMITED + 1) for less in (0, 1))
+        return max(tried, key=lambda s: (round(s.per_gpu / ideal, 3), -s.gpus))
+    most = (limit - decode.gpus) // prefill.gpus
+    return _within(prefill, decode, limit, most, ideal) if most >= 1 else None
 
 
-def _splits(prefill: RoleGoodput, decode: RoleGoodput, limit: int | None, ideal: float) -> list[Split]:
-    """For each number of prefill replicas the decode replicas that keep up, and one less."""
-    most = UNLIMITED if limit is None else max(0, limit - decode.gpus) // prefill.gpus
-    found = []
-    for p in range(1, most + 1):
-        enough = max(1, -int(-p * prefill.rate // decode.rate))
-        room = enough if limit is None else max(1, (limit - p * prefill.gpus) // decode.gpus)
-        for d in {min(enough, room), max(1, min(enough, room) - 1)}:
-            rate = min(p * prefill.rate, d * decode.rate)
-            found.append(Split(p, d, rate, p * prefill.gpus + d * decode.gpus, ideal))
-    return found
+def _keeping_up(prefill: RoleGoodput, decode: RoleGoodput, p: int, less: int, ideal: float) -> Split:
+    """As many decode replicas as `p` prefill replicas keep busy, or `less` of them."""
+    d = max(1, -int(-p * prefill.rate // decode.rate) - less)
+    rate = min(p * prefill.rate, d * decode.rate)
+    return Split(p, d, rate, p * prefill.gpus + d * decode.gpus, ideal)
+
+
+def _within(prefill: RoleGoodput, decode: RoleGoodput, limit: int, most: int, ideal: float) -> Split:
+    """Most requests a second on `limit` GPUs, which hold up to `most` prefill replicas beside one of decode.
+
+    With each prefill replica more, prefill carries more, and decode on the GPUs that are left carries less or the same.
+    So the best is where the two cross: the last number that decode keeps up with, or the next one.
+    """
+
+    def left(p: int) -> float:
+        return (limit - p * prefill.gpus) // decode.gpus * decode.rate
+
+    crossing = bisect_right(range(1, most + 1), False, key=lambda p: p * prefill.rate > left(p))
+    rate = max(min(p * prefill.rate, left(p)) for p in (crossing, crossing + 1) if 1 <= p <= most)
+    p, d = _least(prefill.rate, rate, limit), _least(decode.rate, rate, limit)
+    return Split(p, d, rate, p * prefill.gpus + d * decode.gpus, ideal)
+
+
+def _least(each: float, rate: float, limit: int) -> int:
+    """The fewest replicas that carry `rate`, of at most `limit`. Searched, since a quotient may round to one less."""
+    return 1 + bisect_left(range(1, limit + 1), rate, key=lambda n: n * each)
 
 
 def compare(colocated: Goodput, gpus: int, split: Split | None, limit: int | None, interval: float) -> Comparison:
     """Colocated replicas of `gpus` GPUs against `split` on equal GPUs: `limit`, or those of the split.
 
     `interval`: how far the time models may be off, relative. The same model times both layouts, so much of its error
-    cancels; the whole of it is asked for all the same, since PD costs a second fleet and a KV transfer.
+    cancels; the whole of it is asked for all the same, since a proposal costs a proof, and PD a second fleet.
     """
     total = limit if limit is not None else split.gpus if split else gpus
     # Without a limit nobody cares whether replicas divide evenly.
@@ -88,5 +105,12 @@ def compare(colocated: Goodput, gpus: int, split: Split | None, limit: int | Non
     serves, apart = replicas * colocated.rate, split.rate if split else 0.0
     if not serves:
         return Comparison(serves, apart, None, apart > 0)
-    gain = apart / serves - 1
-    return Comparison(serves, apart, gain, gain > interval)
+    return Comparison(serves, apart, apart / serves - 1, beyond(apart, serves, interval))
+
+
+def beyond(then: float, now: float, interval: float) -> bool:
+    """Whether something carries more than what there is by more than the step times of either may be off (relative).
+
+    The one rule for all that is proposed: what is within that may as well be a loss.
+    """
+    return then > now * (1 + interval)

@@ -74,6 +74,11 @@ class LengthDistribution:
         """Tokens squared."""
         return self._moment(2, 0.0, 1.0)
 
+    @cached_property
+    def third_moment(self) -> float:
+        """Tokens to the power of three."""
+        return self._moment(3, 0.0, 1.0)
+
     def strata(self, edges: tuple[float, ...]) -> tuple[Stratum, ...]:
         """The parts between these shares, shortest first."""
         return tuple(self._stratum(a, b) for a, b in pairwise(edges))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firsttoken.planning.load.curves import EngineLimits, StepCurves
-from firsttoken.planning.load.demand import PromptClass, RequestShape
+from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.responses import Handover, Replica
 from firsttoken.planning.load.steady import SERVE
 from firsttoken.planning.timing.step import StepModel
@@ -13,7 +13,9 @@ from firsttoken.planning.types import Percentiles
 from firsttoken.planning.workload import bucket_names
 
 DEFAULT_BOUNDS = (64, 256, 512, 1024, 4096, 16384)  # DESIGN section 7
-RARE = 1e-6  # part of the requests below which a bucket is described by its bounds
+# A bucket with a smaller part of the requests is left out: none of a thousand lies in it, and what it would take is
+# asked for by a promise, if at all.
+LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,20 @@ class LoadModel:
         self.engine, self.role, self.handover = engine, role, handover
         self.curves = StepCurves(model, shape, engine.token_budget)
 
+    def with_limits(self, engine: EngineLimits) -> "LoadModel":
+        """The same replica started otherwise; step times are shared."""
+        return self.of(self.curves.for_budget(engine.token_budget), engine, self.role, self.handover)
+
+    @classmethod
+    def of(
+        cls, curves: StepCurves, engine: EngineLimits, role: str = SERVE, handover: Handover | None = None
+    ) -> "LoadModel":
+        """Of step times that are there already."""
+        found = cls.__new__(cls)
+        found.engine, found.role, found.handover = engine, role, handover
+        found.curves = curves.for_budget(engine.token_budget)
+        return found
+
     def at(self, rate: float) -> Replica:
         """Its distributions at `rate` requests a second."""
         return Replica(self.curves, self.engine, rate, self.role, self.handover)
@@ -90,35 +106,16 @@ def _state(replica: Replica, bounds: Sequence[int]) -> ReplicaState:
 
 
 def _by_bucket(replica: Replica, bounds: Sequence[int], queue: Percentiles) -> dict[str, BucketPrediction]:
-    """Each bucket that prompts may lie in. The wait is the same for all: first come, first served."""
+    """Each bucket that a thousandth of the prompts lie in. The wait is the same for all: first come, first served."""
     shape = replica.curves.shape
     edges = (0, *bounds, math.inf)
     found = {}
     for name, low, high in zip(bucket_names(bounds), edges, edges[1:], strict=False):
-        prompts = bucket_prompts(shape, low, high)
-        if not prompts:
+        share = shape.prompts.below(high) - shape.prompts.below(low)
+        if share < LEAST_SHARE:
             continue
+        prompts = shape.bucket_classes(low, high)
         weight = sum(p.share for p in prompts)
         mean = sum(p.share * replica.prefill(p) for p in prompts) / weight
-        share = shape.prompts.below(high) - shape.prompts.below(low)
         found[name] = BucketPrediction(replica.ttft(prompts), mean, queue, share)
     return found
-
-
-def bucket_prompts(shape: RequestShape, low: float, high: float) -> tuple[PromptClass, ...]:
-    """Strata of the prompts with more than `low` and at most `high` tokens, or the length in the middle of the bucket.
-
-    Empty where the engine takes no such prompt.
-    """
-    inside = tuple(p for p in shape.prompt_classes if low < p.tokens <= high)
-    if inside:
-        return inside
-    longest = shape.prompts.longest
-    if low >= longest:
-        return ()
-    start, end = shape.prompts.below(low), shape.prompts.below(high)
-    if end - start > RARE:
-        tokens = shape.prompts.quantile(min(1 - RARE, (start + end) / 2))
-    else:
-        tokens = (low + min(high, longest, 2 * low or high)) / 2
-    return (shape.prompt_class(1.0, max(int(low) + 1, min(longest, round(tokens)))),)

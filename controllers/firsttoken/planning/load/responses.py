@@ -69,11 +69,15 @@ class Replica:
         self.curves, self.role, self._handover = curves, role, handover
         held = self._transfer(round(curves.shape.prompts.mean)) if role == PREFILL else 0.0
         self.steady = solve(curves, limits, rate, role, held)
-        self.waiting = waiting(curves, self.steady)
         n = self.steady.running
         self._decode = decode = curves.decode(max(1.0, n)) if n > 0 else 0.0
         self._token = max(0.0, curves.full(n) - decode) / curves.room(n) if role != DECODE else 0.0
         self._others = min(1.0, rate * curves.shape.mean_uncached * self._token)
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """What every prompt waits."""
+        return waiting(self.curves, self.steady)
 
     @cached_property
     def token_times(self) -> TokenTimes:
@@ -110,14 +114,13 @@ class Replica:
         fixed = self.curves.model.api_seconds(prompt.tokens) + seconds
         if self.role == PREFILL:
             fixed += self._transfer(prompt.tokens) + (self._handover.decode_step if self._handover else 0.0)
-        room = self.curves.room(self.steady.running)
+        room, token = self.curves.chunk(self.steady.running), self._token * self.curves.stages
         # Within a class prefill is linear in the length. A step has a least time, which its tokens do not add to; over
         # several steps that is part of what a token takes.
         several = min(1.0, max(0.0, prompt.uncached / room - 1))
-        spread = prompt.width * (self._token + several * (seconds / prompt.uncached - self._token))
+        spread = prompt.width * (token + several * (seconds / prompt.uncached - token))
         spread = min(spread, 2 * max(0.0, seconds - self._decode))
-        left = room - (prompt.uncached % room or room)
-        return _Class(prompt.share, fixed, spread, self._token * left)
+        return _Class(prompt.share, fixed, spread, self.curves.left(prompt, self.steady.running))
 
     def _transfer(self, tokens: int) -> float:
         return self.curves.model.transfer_seconds(tokens, self._handover.link if self._handover else None)

@@ -3,6 +3,8 @@
 Decodes and prefill slow each other, so the number of running decodes is a fixed point (Little's law):
 n = rate x decode steps a request x TPOT(n). TPOT follows from counting steps: of N steps a second each takes at least d
 (a step of decodes), and each prompt adds e seconds to the steps it is in, so N d + rate e = 1, TPOT = d / (1 - rate e).
+
+With pipeline stages, a step stands for one round: a batch through each of them (curves.py).
 """
 
 import math
@@ -63,12 +65,11 @@ def solve(curves: StepCurves, limits: EngineLimits, rate: float, role: str = SER
     `held`: seconds that a prefill engine keeps a prompt's KV after computing it, until it is transferred.
     """
     shape = curves.shape
-    shared = shape.prompt_classes[-1].cached if role != DECODE else 0  # a shared prefix is stored once
-    kv_tokens = max(1.0, limits.kv_tokens - shared)
+    kv = {PREFILL: shape.held_by_prefill, DECODE: shape.held_by_decode}.get(role, shape.held)
+    kv_tokens, context = max(1.0, limits.kv_tokens - kv.shared), kv.mean
     steps = 0.0 if role == PREFILL else shape.mean_decodes
-    half = shape.block / 2  # the last block of a request is half empty on average
-    context = (shape.prompts.mean if role == PREFILL else shape.context) - shared + half
-    most = max(1.0, min(limits.max_running, kv_tokens / context, limits.token_budget - 1.0))
+    tokens = curves.stages * limits.token_budget
+    most = max(1.0, min(limits.max_running, kv_tokens / context, tokens - 1.0))
     prompts = 0.0 if role == DECODE else rate
     running = _fixed_point(curves, rate, prompts, steps, most)
     admitted = _admitted(curves, rate, steps, running) if running >= most and prompts else rate
@@ -86,7 +87,7 @@ def solve(curves: StepCurves, limits: EngineLimits, rate: float, role: str = SER
         excess=excess,
         residence=residence,
         prefill_share=prefill,
-        running_share=wanted / min(limits.max_running, limits.token_budget),
+        running_share=wanted / min(limits.max_running, tokens),
         kv_share=wanted * context / kv_tokens,
     )
 
@@ -103,9 +104,11 @@ def token_time(curves: StepCurves, prompts: float, running: float) -> tuple[floa
     if not prompts:
         return decode, 0.0
     full, uncached, room = curves.full(seen), curves.shape.mean_uncached, curves.room(seen)
-    single = min(curves.typical, room)
+    single, crowded = min(curves.typical, curves.chunk(seen)), (full - decode) * uncached / room
     alone = max(0.0, curves.single(seen) - decode) * uncached / single
-    crowded = max(alone, (full - decode) * uncached / room)
+    if curves.stages > 1:
+        alone = crowded = _staged(curves, prompts, seen, alone, crowded)
+    crowded = max(alone, crowded)
     most = room / single  # prompts that fit into a step
     excess, tpot = alone, decode
     for _ in range(BATCH_ROUNDS):
@@ -117,6 +120,19 @@ def token_time(curves: StepCurves, prompts: float, running: float) -> tuple[floa
     rho = min(1.0, prompts * uncached * full / room)
     typical = rho * full + (1 - rho) * decode
     return tpot + max(0.0, typical - tpot) * first_steps(curves, rho, full / room, full), excess
+
+
+def _staged(curves: StepCurves, prompts: float, seen: float, alone: float, crowded: float) -> float:
+    """What a prompt adds to steps of several batches: a lone one keeps all stages waiting, and many no longer.
+
+    Its chunks follow each other before the first is through. Prompts that come while it is on its way follow it as
+    closely; with x of them on average, the way of the first is paid by x / (1 - exp(-x)).
+    """
+    stages, chunks = curves.stages, max(1.0, curves.typical / curves.chunk(seen))
+    follow = (1 + (chunks - 1) / stages) / chunks
+    on_its_way = prompts * curves.single(seen) * follow * chunks
+    alone = max(alone * follow, crowded)
+    return crowded + (alone - crowded) * -math.expm1(-on_its_way) / on_its_way
 
 
 def first_steps(curves: StepCurves, rho: float, token: float, full: float) -> float:

@@ -115,7 +115,7 @@ def _running_step(curves: StepCurves, steady: Steady) -> float:
     """A prompt that finds decodes waits for the end of their step; without any it starts at once."""
     if steady.role == PREFILL or steady.running <= 0:
         return 0.0
-    return curves.decode(max(1.0, steady.running)) * -math.expm1(-steady.running)
+    return curves.decode(max(1.0, steady.running)) / curves.stages * -math.expm1(-steady.running)
 
 
 def _prompts_ahead(curves: StepCurves, steady: Steady) -> PromptQueue:
@@ -139,9 +139,10 @@ def _prompts_ahead(curves: StepCurves, steady: Steady) -> PromptQueue:
 
 def _service(curves: StepCurves, prompt: PromptClass, running: float, token: float) -> float:
     """A prompt's share of full steps, seconds; of a long one, whose attention costs more than the average, its own."""
-    steps = prompt.uncached / curves.room(running)
-    own = curves.prefill(prompt, running) * steps / math.ceil(steps) if steps > 1 else 0.0
-    return max(own, prompt.uncached * token)
+    steps = prompt.uncached / curves.chunk(running)
+    if steps <= 1:
+        return prompt.uncached * token
+    return max(curves.occupied(prompt, running) * steps / math.ceil(steps), prompt.uncached * token)
 
 
 def _places(curves: StepCurves, steady: Steady) -> Tail:

@@ -50,6 +50,10 @@ FP4_CAPABILITIES = (10, 12)
 # in FP32 and a socket reads about 100 GB/s; 16 cores of one socket are assumed. Good for an order of magnitude.
 CPU_FLOPS = 0.8 * TERA
 CPU_BANDWIDTH = 100 * GIGA
+# Vendors whose devices are joined pair by pair: AMD's Infinity Fabric (MI300X: seven links of 64 GB/s to seven others)
+# and Gaudi's ports (Gaudi 3: three to each of seven). NVIDIA's meet in a switch, and who has no link uses PCIe.
+MESHES = ("AMD", "Intel")
+
 # For a GPU whose profile lacks a figure: what an A10 has. The interval is as wide as that deserves.
 UNKNOWN_FLOPS = 125 * TERA
 UNKNOWN_BANDWIDTH = 600 * GIGA
@@ -67,18 +71,26 @@ class Device:
     int8_flops: float | None
     bandwidth: float  # memory
     memory_bytes: int
-    link: float  # to the other GPUs of the node, one direction; 0: PCIe only
+    link: float  # to the other GPUs of the node together, one direction; 0: PCIe only
     pcie: float  # one direction
     processors: int  # SMs; 1 on a CPU
     measured: bool  # kernel times of this very product are in the fit
     familiar: bool  # those of another product with the like memory and power are
     rough: bool = False  # figures assumed, not from a data sheet
     fp4: bool = False  # multiplies 4-bit floats; profiles name no rate for it
+    mesh: int = 0  # devices of a node that are joined pair by pair, each pair with its part of `link`; 0: by a switch
 
     @property
     def cpu(self) -> bool:
         """Whether the engine runs on the CPU."""
         return self.generation == "cpu"
+
+    def link_among(self, ranks: int) -> float:
+        """What a device has to `ranks - 1` others of its node together, bytes/s: all of `link` behind a switch.
+
+        In a mesh an all-reduce uses the links of its ranks and no other: two MI300X have 64 of 448 GB/s.
+        """
+        return self.link * (ranks - 1) / (self.mesh - 1) if self.mesh > ranks > 1 else self.link
 
 
 def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
@@ -103,6 +115,7 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         familiar=generation in FAMILIAR,
         rough=profile.fp16_tflops is None or profile.memory_bandwidth_gb_per_second is None,
         fp4=(capability(profile) or (0, 0))[0] in FP4_CAPABILITIES,
+        mesh=profile.devices_per_node if profile.vendor in MESHES else 0,
     )
 
 

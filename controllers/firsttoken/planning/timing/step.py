@@ -25,6 +25,7 @@ from firsttoken.planning.timing.experts import experts_seconds
 from firsttoken.planning.timing.gemm import GemmRates, gemm_seconds
 from firsttoken.planning.timing.layout import layout
 from firsttoken.planning.timing.parts import StepParts
+from firsttoken.planning.timing.stages import slowest_stage
 from firsttoken.planning.types import ModelFacts
 
 # Above this many tokens a step runs without a CUDA graph (vLLM's largest capture, min(2 x seqs, 512)).
@@ -58,7 +59,8 @@ class StepModel:
 
     `windowed_layers`: how many layers have `facts.sliding_window`, all by default. `link`: bytes/s between the ranks,
     one direction, where that is not the device's own link (ranks on several nodes). `tiled=False`: attention that
-    writes its score matrix. Pipeline stages add up: the time is what one batch takes through all of them.
+    writes its score matrix. Pipeline stages add up: the time is what one batch takes through all of them; how soon the
+    next batch may follow it is `interval_seconds`.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class StepModel:
         `found`: efficiencies other than the shipped ones, for the fit. Raises InfeasibleError: unknown KV format."""
         self.facts, self.device = facts, device
         self._found = found or efficiencies(device)
-        self._ranks, self._stages = tensor_parallel, pipeline_parallel
+        self._ranks, self.stages = tensor_parallel, pipeline_parallel
         self._tiled, self._overlap, self._link = tiled, async_scheduling, link
         self._layout = layout(facts)
         self._formats = rank.formats(facts, device, self._found)
@@ -97,6 +99,8 @@ class StepModel:
         self._by_rows: dict[int, float] = {}
         # What of this model no kernel table covers, in words.
         self.unmeasured = rank.unmeasured(facts, self._formats, self._found, kv_cache_dtype, tiled=tiled)
+        if pipeline_parallel > 1:
+            self.unmeasured += ("pipeline stages",)
         self.relative_interval = self._found.unmeasured_interval if self.unmeasured else self._found.interval
 
     def step_seconds(self, chunks: Sequence[tuple[int, int]] = (), decodes: Sequence[int] | Decodes = ()) -> StepTime:
@@ -124,6 +128,16 @@ class StepModel:
         seconds = max(gpu, cpu) if self._overlap else gpu + cpu
         seconds *= self._prefill_scale if tokens > count else self._decode_scale
         return StepTime(seconds, known[0], attention, known[1], head, cpu, self.relative_interval)
+
+    def interval_seconds(self, step: StepTime) -> float:
+        """Seconds from the start of `step` to that of the next one where a batch is in every stage."""
+        if self.stages == 1 or not step.seconds:
+            return step.seconds
+        layers, count = step.linear + step.attention + step.collectives, self.facts.num_hidden_layers
+        gpu = layers + step.head
+        whole = max(gpu, step.cpu) if self._overlap else gpu + step.cpu
+        slowest = max(slowest_stage(layers, count, step.head, self.stages), step.cpu, whole / self.stages)
+        return slowest * step.seconds / whole
 
     def prefill_seconds(
         self,
@@ -206,9 +220,9 @@ class StepModel:
     def _collectives(self, tokens: int) -> float:
         message = tokens * self.facts.hidden_size * 2
         seconds = 2 * self.facts.num_hidden_layers * self._all_reduce(message)
-        if self._stages > 1:
-            link = self._link or self.device.link or self.device.pcie
-            seconds += (self._stages - 1) * (NETWORK_LATENCY_US * 1e-6 + message / self._ranks / link)
+        if self.stages > 1:
+            link = self._link or self.device.link_among(2) or self.device.pcie
+            seconds += (self.stages - 1) * (NETWORK_LATENCY_US * 1e-6 + message / self._ranks / link)
         return seconds
 
     def _all_reduce(self, message: float) -> float:
@@ -216,7 +230,7 @@ class StepModel:
             latency = NETWORK_LATENCY_US * 1e-6 if self._ranks > 1 else 0.0
             return latency + all_reduce_seconds(message, self._ranks, self._link, self._found.nvlink)
         if self.device.link:
-            return all_reduce_seconds(message, self._ranks, self.device.link, self._found.nvlink)
+            return all_reduce_seconds(message, self._ranks, self.device.link_among(self._ranks), self._found.nvlink)
         return all_reduce_seconds(message, self._ranks, self.device.pcie, self._found.pcie)
 
     def _head(self, rows: int) -> float:

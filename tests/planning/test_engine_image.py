@@ -1,0 +1,34 @@
+"""The image Firsttoken ships is vLLM for CUDA: a plan for another vendor's device says what it needs."""
+
+import pytest
+
+from firsttoken.planning.explain import image_missing
+from planning.specs import QWEN_7B, planned, reason, service
+
+SMALL = "hf://Qwen/Qwen2.5-0.5B-Instruct"
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted"), [("amd-mi300x", "ROCm"), ("intel-gaudi3", "Gaudi"), ("cpu", "firsttoken/runtime-cpu")]
+)
+def test_a_device_that_the_default_image_does_not_run_on_says_which_image_to_name(device: str, wanted: str) -> None:
+    plan = planned(service(SMALL, device))
+    said = reason(plan, "EngineImage")
+    assert "spec.engine.image" in said
+    assert wanted in said
+    assert image_missing(plan) == "needs spec.engine.image"
+
+
+@pytest.mark.parametrize(("device", "engine"), [("amd-mi300x", {"image": "rocm/vllm:1"}), ("nvidia-h100-80gb", {})])
+def test_nothing_is_said_where_an_image_is_named_or_the_default_one_runs(device: str, engine: dict[str, str]) -> None:
+    plan = planned(service(QWEN_7B, device, engine=engine))
+    assert "EngineImage" not in {r.code for r in plan.reasons}
+    assert image_missing(plan) == ""
+
+
+def test_one_foreign_role_of_two_is_enough() -> None:
+    split = service(
+        QWEN_7B, "nvidia-h100-80gb", layout={"mode": "Disaggregated"}, accelerator={"decode": {"type": "amd-mi300x"}}
+    )
+    said = reason(planned(split), "EngineImage")
+    assert "does not start on AMD MI300X;" in said
