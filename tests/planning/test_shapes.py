@@ -204,3 +204,14 @@ def test_deepseek_on_two_nodes_of_h200_is_a_replica_a_node_and_says_why() -> Non
     assert "each further replica is another copy of them on another node" in said
     half = planned(service(LLAMA_70B, "nvidia-h200", 16, engine={"pins": {"tensorParallel": 4}}))
     assert "copy" not in reason(half, "WithinNode"), "two replicas fit a node"
+
+
+def test_a_decode_cap_that_the_spec_begins_with_counts_for_every_shape() -> None:
+    """Else shapes are judged with requests that never run, and alternatives promise what they can't carry."""
+    spec = {"workload": {"profile": "Chat", "requestsPerSecond": 30}, "engine": {"initial": {"decodeCap": 8}}}
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, **spec))
+    for other in plan.alternatives:
+        pinned = {**spec, "engine": {**spec["engine"], "pins": {"tensorParallel": other.tensor_parallel}}}
+        alone = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, **pinned)).roles[0]
+        assert other.requests_per_second / other.replicas <= 1.1 * (alone.capacity or 0.0)
+    assert plan.alternatives

@@ -75,7 +75,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class Tighter:
-    """The comparison under a TPOT promise that tokens come as fast as they would apart, or nearly."""
+    """The comparison under a promise of tokens STEADIER times as fast as they come colocated."""
 
     seconds: float  # TPOT P95
     colocated: float  # requests a second
@@ -102,7 +102,7 @@ def split_proposal(forecasting: Forecasting, role: Role, sized: Sized, serve: Fo
     tighter = None
     if not found.clear and sides.steadier >= STEADIER:
         budgets = allowed_budgets(spec, role.name, sized.budgets)
-        tighter = _tighter(layouts, sides, budgets, forecasting.running(role, sized.budgets, sized.candidate))
+        tighter = _tighter(layouts, sides, budgets, forecasting.running(role, sized.candidate))
     return [split_reason(found, split, serve.interval, sides, tighter)]
 
 

@@ -72,9 +72,8 @@ def _variant(
     split = (shape.tensor_parallel, shape.pipeline_parallel)
     memory = memory_of(spec, facts, role, budgets, shape=split, load=load)
     candidate = Candidate(shape.tensor_parallel, shape.pipeline_parallel, memory)
-    budget, running = last.load.engine.token_budget, forecasting.running(role, budgets, candidate)
-    initial = forecasting.spec.engine.initial
-    if sized.decode_cap is not None or (initial and initial.decode_cap):
+    budget, running = last.load.engine.token_budget, forecasting.running(role, candidate)
+    if sized.decode_cap is not None:
         running = min(running, last.load.engine.max_running)  # what caps it is no matter of memory
     calibration = _carried_over(last, role.accelerator, facts, kv_cache_dtype)
     found = forecast(

@@ -110,16 +110,17 @@ class Forecasting:
                 last = before[-1]
                 tried = sorted({*near(allowed, last.load.engine.token_budget), budgets.start})
                 found = replace(found, near=last.per_gpu * candidate.gpus)
-            before.append(best_budget(found, tried, self.running(role, budgets, candidate)))
+            before.append(best_budget(found, tried, self.running(role, candidate)))
             return before[-1]
 
         chosen, looked = choose_shape(room, ask, limits, self.question)
         return Sized(budgets, chosen.candidate, chosen, looked)
 
-    def running(self, role: Role, budgets: Budgets, candidate: Candidate) -> int:
-        """max-num-seqs of a shape."""
-        del role, budgets
-        return candidate.memory.max_num_seqs
+    def running(self, role: Role, candidate: Candidate) -> int:
+        """Requests that run at once at most: what fits, or the decode cap that the spec begins with."""
+        initial = self.spec.engine.initial
+        cap = initial.decode_cap if initial and role.name != "prefill" else None
+        return min(candidate.memory.max_num_seqs, cap) if cap else candidate.memory.max_num_seqs
 
     def ask(
         self,
@@ -133,7 +134,7 @@ class Forecasting:
         """The forecast of one shape, by default with the limits it would be started with."""
         pins = self.spec.engine.pins or EnginePins()
         if limits is None:
-            seqs = self.running(role, budgets, candidate)
+            seqs = self.running(role, candidate)
             limits = EngineLimits(budgets.start, min(seqs, budgets.start), max(1, candidate.memory.kv_cache_tokens))
         return forecast(
             self.question,

@@ -67,12 +67,12 @@ def _role_start(spec: InferenceServiceSpec, forecasting: Forecasting, role: Role
         return sized
     allowed = allowed_budgets(spec, role.name, sized.budgets)
     if not given_budget(spec) and role.name != "decode":
-        most = forecasting.running(role, sized.budgets, sized.candidate)
-        sized = _with_budget(forecasting, sized, sized.forecast, [(b, most) for b in allowed])
+        tried = [with_budget(sized.forecast, b, forecasting.running(role, sized.candidate)) for b in allowed]
+        sized = _with_budget(forecasting, sized, sized.forecast, tried)
     return _with_cap(spec, forecasting, sized)
 
 
-def _with_budget(forecasting: Forecasting, sized: Sized, found: Forecast, allowed: Sequence[tuple[int, int]]) -> Sized:
+def _with_budget(forecasting: Forecasting, sized: Sized, found: Forecast, tried: Sequence[Forecast]) -> Sized:
     """`found` has the budget that carries most. Of those that carry what is asked for as well, on as many replicas, the
     one with the earliest first token.
     """
@@ -81,8 +81,7 @@ def _with_budget(forecasting: Forecasting, sized: Sized, found: Forecast, allowe
         return sized
     question = forecasting.question
     trials = []
-    for budget, most in allowed:
-        other = with_budget(found, budget, most)
+    for other in tried:
         carries = found.keeps_promises and (other is found or other.keeps(carried))
         trials.append(Trial(other, question, normal, carries))
     if not found.keeps_promises:  # nothing keeps them, so that what is served does not get less is all there is to ask
@@ -137,10 +136,12 @@ def _with_cap(spec: InferenceServiceSpec, forecasting: Forecasting, sized: Sized
     if found.role == "prefill":
         return sized
     sized = _without_prompts(sized, found)
-    cap, why = (min(given, engine.max_running), None) if given else _decode_limit(found, forecasting.question)
-    capped = found.with_limits(EngineLimits(engine.token_budget, cap, engine.kv_tokens))
+    if given:  # counted from the first forecast on
+        return sized
+    cap, why = _decode_limit(found, forecasting.question)
     if why is None:
-        return replace(sized, forecast=capped)
+        return sized
+    capped = found.with_limits(EngineLimits(engine.token_budget, cap, engine.kv_tokens))
     budgets = replace(sized.budgets, reasons=(*sized.budgets.reasons, why))
     return replace(sized, budgets=budgets, decode_cap=cap, forecast=capped)
 

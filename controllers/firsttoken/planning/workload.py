@@ -98,14 +98,14 @@ def resolve(workload: WorkloadSpec) -> ResolvedWorkload:
 
 
 def default_slos(profile: Profile) -> tuple[SLO, ...]:
-    """The profile's promises where `spec.slos` is empty: what the time model (next issue) plans for."""
+    """The profile's promises where `spec.slos` is empty: what is planned for."""
     return DEFAULTS[profile].slos
 
 
 def bucket_names(bounds: Sequence[int]) -> tuple[str, ...]:
     """Names of the prompt-length buckets with these rising upper bounds: `0-64`, `64-256`, … `16384+`.
 
-    Predictions (next issue) and measurements are kept by these names (DESIGN §7).
+    Predictions and measurements are kept by these names (DESIGN §7).
     """
     edges = (0, *bounds)
     closed = tuple(f"{low}-{high}" for low, high in zip(edges, bounds, strict=False))
