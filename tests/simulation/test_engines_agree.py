@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from firsttoken.simulation.engine import Engine
 from firsttoken.simulation.fast import FastEngine
-from firsttoken.simulation.requests import Requests
+from firsttoken.simulation.requests import Requests, requests
 from firsttoken.simulation.settings import EngineSettings
 from firsttoken.simulation.step_table import StepTable
 from simulation.cases import COLUMNS, TABLE, TABLES, both, column, engines, steps_of, workloads
@@ -46,3 +46,20 @@ def test_stopping_on_the_way_changes_nothing(work: Requests, engine: EngineSetti
         assert seen == (len(exact.running) + len(exact.finishing), len(exact.waiting), len(exact.coming))
     for name in COLUMNS:
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts.outcome(), name), err_msg=name)
+
+
+@pytest.mark.parametrize("blocks", [11, 12, 13, 15])
+def test_a_decode_stores_no_block_of_its_prompt(blocks: int) -> None:
+    """The last holds a copy of a cached block, which is evicted while it decodes: its copy stays its own, in both."""
+    work = requests(
+        np.zeros(3),
+        np.array([16, 32, 32]),
+        np.array([100, 2, 100]),
+        block_hashes=[[], [1, 2], [1, 2]],
+        hash_tokens=16,
+    )
+    settings = EngineSettings(token_budget=512, max_num_seqs=4, kv_blocks=blocks, prefix_caching=True)
+    exact, _, fast = both(work, settings)
+    assert exact.rows[2].preempted == 1
+    for name in COLUMNS:
+        np.testing.assert_array_equal(column(exact.rows, name), getattr(fast, name), err_msg=name)

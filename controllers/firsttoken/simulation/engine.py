@@ -218,7 +218,7 @@ class Engine:
         self.pool.take(blocks)
         one.private += blocks
         one.granted = tokens
-        if settings.prefix_caching and one.hashes:
+        if settings.prefix_caching and one.hashes and one.computed < one.prompt:
             full = min(one.computed + tokens, one.prompt) // settings.block_tokens
             full = min(full, len(one.hashes) * self.pool.group_blocks)
             covered = self.pool.store(one.hashes, one.covered, full)

@@ -86,13 +86,14 @@ def _commit(engine: EngineState, r: int, steps: int) -> None:
     for k in range(rep.running):
         row = rows[running[k]]
         chunk = rep.chunk_count and k == rep.single
+        prefills = chunk and row.hash_count and row.computed < row.prompt
         row.computed += steps * rep.chunk_tokens if chunk else steps
         row.generated += 0 if chunk else steps
         need = blocks_of(row.computed, rep.block_tokens) - row.cover - row.private
         if need > 0:
             take(rep, nodes, need)
             row.private += need
-        if chunk and row.hash_count:
+        if prefills:
             cache_blocks(rep, nodes, engine.hashes, row, row.computed)
 
 

@@ -82,7 +82,7 @@ def schedule_running(engine: EngineState, r: int) -> int:
             row.private += need
         row.grant = new
         budget -= new
-        if row.hash_count:
+        if row.hash_count and row.computed < row.prompt:  # a decode fills no block of the prompt
             cache_blocks(rep, nodes, engine.hashes, row, row.computed + new)
         place += 1
     return budget
