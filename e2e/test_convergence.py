@@ -8,7 +8,6 @@ import time
 import urllib.request
 from typing import Any
 
-import pytest
 from e2e.support import Space, inference_service
 
 from firsttoken_local.cluster import LocalCluster, up
@@ -162,7 +161,6 @@ def test_S6_the_spec_is_never_written(space: Space) -> None:
     assert ("firsttoken", None) not in managers
 
 
-@pytest.mark.timeout(600)
 def test_an_operator_killed_at_any_moment_converges_to_the_same_objects(space: Space) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")

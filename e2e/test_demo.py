@@ -5,13 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
 from e2e.support import unique
 
 from firsttoken_local.layout import cluster_folder
 
 
-@pytest.mark.timeout(300)
 def test_the_demo_tells_the_whole_story_and_cleans_up() -> None:
     name = unique("demo")
     command = [sys.executable, "-m", "firsttoken_local.demo", "--name", name]

@@ -178,7 +178,6 @@ def test_users_may_write_services_and_never_revisions(release: Release) -> None:
             assert not may(user, verb, "inferencerevisions"), (user, verb)
 
 
-@pytest.mark.timeout(600)  # ten tries take a minute
 def test_K5_a_namespaced_release_serves_its_namespaces_only(release: Release) -> None:
     cluster, home = release.cluster, unique("home")
     mine, lost, other = unique("mine"), unique("lost"), unique("other")

@@ -17,7 +17,6 @@ from firsttoken_local.node.images import Directory, File, Tree, build_image
 from firsttoken_local.node.realnode import DAEMONS, RealNode
 from firsttoken_local.waiting import wait_for
 
-pytestmark = pytest.mark.timeout(600)
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 

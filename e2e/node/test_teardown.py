@@ -19,7 +19,6 @@ from firsttoken_local.processes import ProcessTable
 from firsttoken_local.progress import Printed
 from firsttoken_local.waiting import wait_for
 
-pytestmark = pytest.mark.timeout(600)
 DOWN_S = 15.0  # how long `down` may take
 ROOT = str(Path(__file__).parents[2] / "local")
 HALF = """

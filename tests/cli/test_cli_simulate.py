@@ -13,8 +13,6 @@ from cli.conftest import Run
 from firsttoken_operator.cli.svg import Line, bar_chart, line_chart, nice
 from simulation.test_measured_runs import table
 
-pytestmark = pytest.mark.timeout(600)  # the first run compiles, which on a busy machine takes a while
-
 TRACE = "arrival,prompt_tokens,output_tokens\n0,700,20\n0.5,1200,20\n1.0,9000,20\n"
 
 

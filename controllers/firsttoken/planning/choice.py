@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from firsttoken.planning.forecast import Forecast, Question, describe, figures
 from firsttoken.planning.parallelism import Candidate, why_not_divisible
 from firsttoken.planning.replicas import replicas_for
-from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.timing.step import Decodes, StepModel
 from firsttoken.planning.types import Alternative, Reason
 from firsttoken.planning.words import milliseconds, number
 
@@ -192,10 +192,13 @@ def node_reason(chosen: Forecast, node: int) -> Reason | None:
     if tensor == 1 or not chosen.device.link:
         return None
     # A decode engine's fullest step has a token for each running request.
-    budget = engine.max_running if chosen.role == "decode" else engine.token_budget
+    decodes = chosen.role == "decode"
+    budget = engine.max_running if decodes else engine.token_budget
     wide = 2 * tensor if chosen.gpus == node and why_not_divisible(model.facts, 2 * tensor) is None else tensor
     apart = StepModel(model.facts, chosen.device, tensor_parallel=wide, link=NETWORK)
-    inside, outside = (m.step_seconds(((0, budget),)) for m in (model, apart))
+    context = round(chosen.load.curves.shape.context)
+    step = ((), Decodes(budget, budget * context, context)) if decodes else (((0, budget),), ())
+    inside, outside = (m.step_seconds(*step) for m in (model, apart))
     links, network = (
         f"{chosen.device.link_among(tensor) / 1e9:.0f} GB/s links",
         f"a network of {NETWORK / 1e9:.0f} GB/s a GPU (assumed)",

@@ -6,6 +6,7 @@ missed, since a prediction may be wrong and a data sheet is not.
 
 from firsttoken.planning.kv_formats import kv_format
 from firsttoken.planning.memory import kv_bytes_per_token_and_layer, weights_bytes
+from firsttoken.planning.timing.attention import attended
 from firsttoken.planning.timing.device import Device
 from firsttoken.planning.timing.rank import peak_flops
 from firsttoken.planning.types import ModelFacts
@@ -28,7 +29,10 @@ def prefill_floor_seconds(
 ) -> float:
     """Seconds to prefill a prompt: 2 FLOPs a parameter and token, 4 a head, dimension and pair of tokens."""
     new = max(1, prompt_tokens - cached_tokens)
-    pairs = new * _seen(facts, (prompt_tokens + cached_tokens) / 2)
+    prefix = prompt_tokens - new
+    windowed = _windowed_layers(facts)
+    pairs = windowed * attended(prefix, new, facts.sliding_window)
+    pairs += (facts.num_hidden_layers - windowed) * attended(prefix, new, None)
     attention = 4.0 * facts.num_attention_heads * facts.head_dim * pairs
     computed = (2.0 * active_parameters(facts) * new + attention) / (peak_flops(facts, device) * ranks)
     return max(computed, _weights_seconds(facts, device, ranks))
@@ -45,11 +49,16 @@ def decode_floor_seconds(facts: ModelFacts, device: Device, ranks: int, context:
 
 
 def _seen(facts: ModelFacts, context: float) -> float:
-    """Tokens that one token attends to, summed over the layers: some or all of them have a sliding window."""
+    """Tokens that one token attends to, summed over the layers."""
+    windowed = _windowed_layers(facts)
+    return windowed * min(context, facts.sliding_window or context) + (facts.num_hidden_layers - windowed) * context
+
+
+def _windowed_layers(facts: ModelFacts) -> int:
+    """Layers with a sliding window: all of a model that has one, unless it says how many."""
     if not facts.sliding_window:
-        return facts.num_hidden_layers * context
-    windowed = facts.num_hidden_layers if facts.windowed_layers is None else facts.windowed_layers
-    return windowed * min(context, facts.sliding_window) + (facts.num_hidden_layers - windowed) * context
+        return 0
+    return facts.num_hidden_layers if facts.windowed_layers is None else facts.windowed_layers
 
 
 def _weights_seconds(facts: ModelFacts, device: Device, ranks: int) -> float:

@@ -5,6 +5,7 @@ the budget is used.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from firsttoken.api.service import InferenceServiceSpec
@@ -124,7 +125,7 @@ def _by_rate(
     said = f"{each}: {number(rate)} requests/s and {_room(interval)}{_beyond(roles)}"
     gpus = sum(n * r.gpus_per_replica for n, r in zip(wanted, roles, strict=True))
     if limit is None or gpus <= limit:
-        return tuple(wanted), Reason("Replicas", said)
+        return tuple(wanted), Reason("Replicas", f"{said}{_cut_short(roles, rate, wanted)}")
     counts = _most(roles, spec, limit)
     carried = min(n * (r.capacity or 0.0) for n, r in zip(counts, roles, strict=True))
     have = ", ".join(f"{n} for {r.role}" for n, r in zip(counts, roles, strict=True))
@@ -144,6 +145,14 @@ def _short(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, replicas: in
     if not replicas or rate is None or rate <= carried:
         return ""
     return f", which carry about {number(carried)} of the {number(rate)} requests/s: expect a queue, or raise it"
+
+
+def _cut_short(roles: tuple[RolePlan, ...], rate: float, counts: Sequence[int]) -> str:
+    """What to say where maxReplicas leaves less than the rate takes."""
+    carried = min(n * (r.capacity or 0.0) for n, r in zip(counts, roles, strict=True))
+    if carried >= rate:
+        return ""
+    return f"; maxReplicas leaves about {number(carried)} of them: raise spec.scaling.maxReplicas, or expect a queue"
 
 
 def _most(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, limit: int) -> tuple[int, ...]:

@@ -143,12 +143,15 @@ def _alternatives(plan: Plan) -> list[RenderableType]:
         return []
     table = columns("TP×PP", "REPLICAS", "GPUS", "REQUESTS/S", "REQUESTS/S A GPU", right=frozenset({1, 2, 3, 4}))
     for other in plan.alternatives:
-        carried = other.requests_per_second
+        carried = other.requests_per_second if other.keeps_slos else None
         figures = (number(carried), number(carried / other.gpus)) if carried else ("misses an SLO", "")
         table.add_row(
             f"{other.tensor_parallel}×{other.pipeline_parallel}", str(other.replicas), str(other.gpus), *figures
         )
-    return [heading(f"Other shapes of {plan.roles[-1].role}, within the SLOs"), Padding(table, (0, 0, 0, 2))]
+    return [
+        heading(f"Other shapes of {plan.roles[-1].role}, and what they carry within the SLOs"),
+        Padding(table, (0, 0, 0, 2)),
+    ]
 
 
 def _flags(roles: tuple[RolePlan, ...]) -> list[RenderableType]:

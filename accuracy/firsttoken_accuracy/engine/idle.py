@@ -1,0 +1,71 @@
+"""What an idle engine is asked before it is predicted: single prompts of rising length, decodes of rising batch."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firsttoken_accuracy.engine.client import Ask, one_by_one, play
+from firsttoken_accuracy.engine.server import MODEL
+from firsttoken_local.images.tiny_model import LETTERS
+
+PROMPTS = (1, 16, 64, 128, 256, 384, 512, 768, 1024, 1536)
+BATCHES = ((1, 64), (1, 512), (1, 1536), (2, 256), (4, 64), (4, 512), (8, 64), (8, 512), (16, 256))  # requests, context
+REPEATS = 9
+DECODED = 48  # tokens of each request of a batch
+
+
+@dataclass(frozen=True)
+class Row:
+    """One idle measurement: the median over repeats, seconds.
+
+    `first`: time to the first token of a prompt of `tokens`. Else a decode step of `requests` with `tokens` of context.
+    """
+
+    first: bool
+    requests: int
+    tokens: int
+    seconds: float
+
+
+def text(tokens: int, seed: int) -> str:
+    """A prompt of that many tokens; another for each seed."""
+    letters = LETTERS.decode()
+    return "".join(random.Random(seed).choices(letters, k=tokens))  # noqa: S311 - no secret
+
+
+def measure(port: int) -> list[Row]:
+    """All rows, after a warm-up of every shape."""
+    asyncio.run(_warm(port))
+    return asyncio.run(_rows(port))
+
+
+async def _warm(port: int) -> None:
+    asks = [Ask(0.0, text(n, 1_000_000 + n), 4) for n in PROMPTS]
+    await one_by_one(port, MODEL, asks)
+    await play(port, MODEL, asks * 2)
+
+
+async def _rows(port: int) -> list[Row]:
+    rows, seed = [], 0
+    for length in PROMPTS:
+        seed += REPEATS
+        asks = [Ask(0.0, text(length, seed + i), 1) for i in range(REPEATS)]
+        answers = await one_by_one(port, MODEL, asks)
+        rows.append(Row(True, 1, length, statistics.median(a.ttft for a in answers)))
+    for requests, context in BATCHES:
+        seed += requests
+        prompts = [text(max(1, context - DECODED // 2), seed + i) for i in range(requests)]
+        rows.append(Row(False, requests, context, await _step(port, prompts)))
+    return rows
+
+
+async def _step(port: int, prompts: Sequence[str]) -> float:
+    """Median of the steps in which all of them decode: the gaps of the last one to begin until the first one ends."""
+    answers = await play(port, MODEL, [Ask(0.0, prompt, DECODED) for prompt in prompts])
+    begin, end = max(a.came[0] for a in answers), min(a.came[-1] for a in answers)
+    gaps = [b - a for one in answers for a, b in zip(one.came, one.came[1:], strict=False) if a >= begin and b <= end]
+    return statistics.median(gaps)
