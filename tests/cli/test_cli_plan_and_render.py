@@ -238,3 +238,22 @@ def test_a_model_on_a_claim_that_nobody_knows_can_be_planned_from_its_config(cli
     assert "--model-config FILE plans from its config.json" in refused
     planned = cli("plan", "-f", own, "--model-config", next(CONFIGS.glob("*.json")))
     assert "--model-config FILE" not in planned.out
+
+
+def test_of_other_shapes_only_those_that_keep_the_slos_have_a_rate(cli: Run, folder: Path) -> None:
+    """On one H100 8B misses a TTFT P95 of 100 ms even idle, though it would carry more than any that keeps it."""
+    spec = {
+        "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct"},
+        "accelerator": {"type": "nvidia-h100-80gb", "maxCount": 8},
+        "slos": [{"metric": "TTFT", "percentile": 95, "target": "100ms"}],
+    }
+    service = {**yaml.safe_load(samples.SERVICE), "spec": spec}
+    (folder / "x.yaml").write_text(yaml.safe_dump(service), encoding="utf-8")
+    others = json.loads(cli("plan", "-f", folder / "x.yaml", "-o", "json").out)["alternatives"]
+    missing = {f"{o['tensor']}×{o['pipeline']}" for o in others if o.get("keepsSLOs") is False}
+    shown = cli("plan", "-f", folder / "x.yaml").out.partition("Other shapes")[2].splitlines()
+    lines = {line.split()[0]: line for line in shown[2 : 2 + len(others)]}
+    assert missing
+    assert missing < lines.keys()
+    for shape, line in lines.items():
+        assert ("misses an SLO" in line) == (shape in missing), line

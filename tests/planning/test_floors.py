@@ -1,5 +1,6 @@
 """What no software can beat, and in what number format products are computed: one rule for floors and time model."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttoken.planning.accelerators import catalogue
-from firsttoken.planning.floors import decode_floor_seconds, prefill_floor_seconds
+from firsttoken.planning.floors import active_parameters, decode_floor_seconds, prefill_floor_seconds
 from firsttoken.planning.hf_quantization import essentials, stored_as
 from firsttoken.planning.mig import slice_profile
 from firsttoken.planning.models import catalogue as models
@@ -142,6 +143,15 @@ def test_layers_without_a_window_attend_to_everything() -> None:
     kv = 2 * shape.num_key_value_heads * shape.head_dim * 2 * full / gpu.bandwidth
     assert grows[2] - grows[1] == pytest.approx(kv * 32_768)
     assert grows[1] - grows[0] == pytest.approx(kv * (32_768 - shape.sliding_window))
+
+
+def test_the_first_tokens_of_a_prompt_see_less_than_the_window() -> None:
+    """Mistral 7B v0.1: of 8192 tokens the first 4096 see 0 to 4096 tokens, the others 4096 each."""
+    gpu, shape = device("nvidia-h100-80gb"), replace(facts(LLAMA_8B), sliding_window=4096, windowed_layers=None)
+    found = prefill_floor_seconds(shape, gpu, 1, 8192, 0)
+    pairs = shape.num_hidden_layers * (4096 * 4096 / 2 + 4096 * 4096)
+    flops = 2 * active_parameters(shape) * 8192 + 4 * shape.num_attention_heads * shape.head_dim * pairs
+    assert found == pytest.approx(flops / gpu.flops)
 
 
 GPUS = sorted(name for name, profile in catalogue().items() if profile.vendor == "NVIDIA")

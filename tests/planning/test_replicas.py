@@ -5,6 +5,7 @@ from typing import Any
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.plan import with_replicas
 from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.planning.words import number
 from planning.specs import QWEN_7B, planned, reason, refused, service
 
 
@@ -101,3 +102,14 @@ def test_a_router_stands_where_the_budget_allows_several_replicas() -> None:
     assert not planned(spec(None)).router
     assert planned(spec(None, minReplicas=2)).router
     assert planned(spec(None, mode="External", replicas=1)).router
+
+
+def test_what_max_replicas_leaves_of_the_rate_is_said() -> None:
+    rate = {"profile": "Chat", "requestsPerSecond": 200}
+    plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=rate, scaling={"maxReplicas": 2}))
+    (role,) = plan.roles
+    assert role.replicas == 2
+    carried = 2 * (role.capacity or 0.0)
+    assert carried < 200
+    assert f"maxReplicas leaves about {number(carried)} of them" in reason(plan, "Replicas")
+    assert "maxReplicas" not in reason(planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=rate)), "Replicas")
