@@ -3,20 +3,12 @@
 from typing import Any
 
 from firsttoken.planning.accelerators import catalogue
+from firsttoken.rehearsal.cluster import merged
 
 API = "firsttoken.dev/v1alpha1"
 Object = dict[str, Any]
 
-
-def merged(base: Object, patch: Object) -> Object:
-    """`base` with `patch` laid over it; None removes."""
-    result = dict(base)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key) or {}, value) if isinstance(value, dict) else value
-    return result
+__all__ = ["merged", "profile", "spec"]
 
 
 def spec(**changes: Any) -> Object:

@@ -14,7 +14,7 @@ from firsttoken.simulation.fleet_outcome import FleetOutcome
 from firsttoken.simulation.fleet_shape import Pool, Replica, Revision, split
 from firsttoken.simulation.fleet_state import POOL, FleetState, fleet_rows, replicas_state
 from firsttoken.simulation.outcome import Outcome
-from firsttoken.simulation.policies import CODES, CacheAware, PowerOfTwo
+from firsttoken.simulation.policies import CODES, CacheAware, Policy, PowerOfTwo
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.state import BIN_SECONDS, BINS, NOBODY
 
@@ -168,15 +168,21 @@ def check_fleet(requests: Requests, revisions: Sequence[Revision]) -> None:
 
 
 def _pool_records(pools: Sequence[tuple[Pool, str, int]]) -> NDArray[Any]:
-    found, first = np.zeros(len(pools), POOL), 0
+    found, first = pool_records([(pool.policy, len(pool.replicas)) for pool, *_ in pools]), 0
     for number, (pool, role, _) in enumerate(pools):
-        one, policy = found[number], pool.policy
-        one["first"], one["count"], one["policy"] = first, len(pool.replicas), CODES[type(policy)]
-        one["decode"], one["head"] = number + 1 if role == "prefill" else NOBODY, NOBODY
+        found[number]["first"], found[number]["decode"] = first, number + 1 if role == "prefill" else NOBODY
+        first += len(pool.replicas)
+    return found
+
+
+def pool_records(pools: Sequence[tuple[Policy, int]]) -> NDArray[Any]:
+    """POOL of each: its policy, and how many replicas it has."""
+    found = np.zeros(len(pools), POOL)
+    for one, (policy, count) in zip(found, pools, strict=True):
+        one["count"], one["policy"], one["decode"], one["head"] = count, CODES[type(policy)], NOBODY, NOBODY
         if isinstance(policy, CacheAware):
             for name in ("held", "most_ahead", "least_match", "most_times"):
                 one[name] = getattr(policy, name)
-        first += len(pool.replicas)
     return found
 
 
