@@ -1,4 +1,4 @@
-"""The operator's passes over a cluster in memory: what gather, look-up and act do (firsttoken_operator), in their order.
+"""The operator's passes over a cluster in memory: what gather, look-up and act of firsttoken_operator do, in order.
 
 One write after the other, so that it can die between any two.
 """
@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import ROLE_LABEL, SERVICE_LABEL
@@ -28,6 +29,8 @@ class Operator:
         self.model_fault = ""
         self.asked = 0  # how often the Envoys were
         self.events: list[Event] = []
+        self.written: list[tuple[str, Any]] = []  # in the last pass: apply, event, status or delete, and of what
+        self.killed = False  # in the last pass
         self.touch: Callable[[Sync], None] = lambda _: None  # pods that a changed ConfigMap is to reach at once
 
     def clock(self) -> datetime:
@@ -85,16 +88,19 @@ class Operator:
     def reconcile(self, steps: int | None = None) -> Decision:
         """One pass; with `steps` it is killed after that many writes."""
         observation, decision = self.look()
-        for number, _ in enumerate(self.act(observation, decision)):
+        self.written, self.killed = [], False
+        for number, write in enumerate(self.act(observation, decision)):
             if number == steps:
+                self.killed = True
                 break
+            self.written.append(write)
         return decision
 
-    def act(self, observation: Observation, decision: Decision) -> Iterator[None]:
+    def act(self, observation: Observation, decision: Decision) -> Iterator[tuple[str, Any]]:
         """As the operator acts: a step is yielded before each write."""
         rejected = {}
         for obj in decision.apply:
-            yield
+            yield "apply", obj
             try:
                 self.cluster.apply(obj)
             except RefusedError as error:
@@ -106,12 +112,12 @@ class Operator:
         if rejected:
             decision = decide(replace(observation, rejected=rejected))
         for event in decision.events:
-            yield
+            yield "event", event
             self.cluster.writes += 1
             self.events.append(event)
         if decision.status is not None:
-            yield
+            yield "status", decision.status
             self.cluster.put_status(decision.status)
         for gone in decision.delete:
-            yield
+            yield "delete", gone
             self.cluster.delete(ref(gone))

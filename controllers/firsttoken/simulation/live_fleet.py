@@ -59,7 +59,9 @@ class LiveFleet:
         """From `now` on the fleet has these members: some of those it had, with whatever they do at present, and new
         ones. Returns the requests that fail with those that are gone.
         """
-        failed = self._unfinished({id(m) for m in self.members} - {id(m) for m in members}, now)
+        staying = {id(m) for m in members}
+        gone = [self.unfinished(m, now) for m in self.members if id(m) not in staying]
+        failed = np.sort(np.concatenate([np.zeros(0, np.int64), *gone]))
         order = sorted(members, key=lambda m: (m.pool, not m.routed))
         self._state = self._arranged(order)
         self.members = order
@@ -79,15 +81,14 @@ class LiveFleet:
         rep = self._state.engine.replicas[member.place]
         return int(rep["pending"] + rep["waiting"] + rep["running"] + rep["finishing"])
 
+    def unfinished(self, member: Member, now: float) -> NDArray[np.int64]:
+        """The requests themselves."""
+        return np.flatnonzero((self._owner == member.place) & ~(self._rows["finish"] <= now))
+
     @property
     def rows(self) -> NDArray[Any]:
         """state.ROW of each request: `first` and `finish` are NaN, or in the future, while it is under way."""
         return self._rows
-
-    def _unfinished(self, gone: set[int], now: float) -> NDArray[np.int64]:
-        places = [m.place for m in self.members if id(m) in gone]
-        mine = np.isin(self._owner, places) & ~(self._rows["finish"] <= now)
-        return np.flatnonzero(mine)
 
     def _arranged(self, order: Sequence[Member]) -> FleetState:
         """The state with its replicas in this order: what they have goes with them."""

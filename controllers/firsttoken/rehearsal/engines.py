@@ -1,0 +1,74 @@
+"""What a revision's engines are in the simulation: by its record, as the operator wrote it."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.api.service_inputs import ModelSpec
+from firsttoken.planning.memory import block_tokens
+from firsttoken.planning.models import model_facts
+from firsttoken.planning.output import plan_from_json
+from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.reconcile.objects import Ref
+from firsttoken.rehearsal.cluster import Cluster
+from firsttoken.rehearsal.errors import NotRehearsedError
+from firsttoken.rehearsal.serving import Served
+from firsttoken.rehearsal.storing import Object
+from firsttoken.rehearsal.world import BadVersion
+from firsttoken.simulation.errors import SimulationInputError
+from firsttoken.simulation.from_plan import revision_of_plan
+
+
+class Engines:
+    """Revisions of one cluster as engines."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        profiles: Mapping[str, AcceleratorProfileSpec],
+        config: Mapping[str, Any] | None,
+        bad: Callable[[Object], Sequence[BadVersion]],
+        hash_tokens: int,
+    ) -> None:
+        """`bad`: what is wrong with the revision of a record. `hash_tokens`: of the requests."""
+        self._cluster, self._profiles, self._config = cluster, profiles, config
+        self._bad, self._hash_tokens = bad, hash_tokens
+
+    def accelerator(self, revision: str, role: str) -> str:
+        """Type of GPU of a role."""
+        plan = self._plan(revision)
+        return next(r.accelerator for r in plan.roles if r.role == role)
+
+    def served(self, revision: str) -> Served:
+        """How a revision serves. Raises NotRehearsedError."""
+        record, plan = self._record(revision), self._plan(revision)
+        if len(plan.roles) > 1:
+            raise NotRehearsedError(
+                f"revision {revision} splits prefill and decode, whose pods are not rehearsed one by one yet: set "
+                "spec.layout.mode to Colocated, or look at it with `simulate`"
+            )
+        model = ModelSpec.model_validate(record["spec"]["inputs"]["model"])
+        facts = model_facts(model, record["spec"]["plan"].get("modelConfig") or self._config)
+        assert not isinstance(facts, Infeasible)  # noqa: S101 - it was planned
+        (role,) = plan.roles
+        block = block_tokens(self._profiles[role.accelerator])
+        if self._hash_tokens % block:
+            raise NotRehearsedError(
+                f"revision {revision} has KV blocks of {block} tokens and the requests are hashed in blocks of "
+                f"{self._hash_tokens}: start with the accelerator that has the larger blocks"
+            )
+        try:
+            found = revision_of_plan(replace(plan, roles=(replace(role, replicas=1),)), facts, self._profiles)
+        except SimulationInputError as error:
+            raise NotRehearsedError(f"revision {revision}: {error}") from error
+        wrong = self._bad(record)
+        prefill, errors = math.prod(b.prefill for b in wrong), max((b.errors for b in wrong), default=0.0)
+        return Served(found.pool.replicas[0], found.pool.policy, plan.max_model_length, prefill, errors)
+
+    def _record(self, revision: str) -> Object:
+        return self._cluster.store[Ref("firsttoken.dev/v1alpha1", "InferenceRevision", revision)]
+
+    def _plan(self, revision: str) -> Plan:
+        return plan_from_json(self._record(revision)["spec"]["plan"])
