@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from firsttoken.api.base import API_VERSION
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.memory import block_tokens
@@ -35,11 +36,12 @@ class Engines:
         """`bad`: what is wrong with the revision of a record. `hash_tokens`: of the requests."""
         self._cluster, self._profiles, self._config = cluster, profiles, config
         self._bad, self._hash_tokens = bad, hash_tokens
+        self._records: dict[str, Object] = {}
 
-    def accelerator(self, revision: str, role: str) -> str:
-        """Type of GPU of a role."""
+    def hardware(self, revision: str, role: str) -> tuple[str, bool]:
+        """Type of GPU of a role, and whether vllm-router is in front of it."""
         plan = self._plan(revision)
-        return next(r.accelerator for r in plan.roles if r.role == role)
+        return next(r.accelerator for r in plan.roles if r.role == role), plan.router
 
     def served(self, revision: str) -> Served:
         """How a revision serves. Raises NotRehearsedError."""
@@ -68,7 +70,11 @@ class Engines:
         return Served(found.pool.replicas[0], found.pool.policy, plan.max_model_length, prefill, errors)
 
     def _record(self, revision: str) -> Object:
-        return self._cluster.store[Ref("firsttoken.dev/v1alpha1", "InferenceRevision", revision)]
+        """As it is stored, or was: somebody may have deleted it while its pods run."""
+        stored = self._cluster.store.get(Ref(API_VERSION, "InferenceRevision", revision))
+        if stored is not None:
+            self._records[revision] = stored
+        return self._records[revision]
 
     def _plan(self, revision: str) -> Plan:
         return plan_from_json(self._record(revision)["spec"]["plan"])

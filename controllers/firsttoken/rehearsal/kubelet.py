@@ -7,12 +7,11 @@ from typing import Any
 
 from firsttoken.api.quantities import quantity
 from firsttoken.manifests.drain import SETTLE_SECONDS
-from firsttoken.manifests.names import router_name
 from firsttoken.reconcile.objects import Ref, progress
 from firsttoken.reconcile.records import content_hash
 from firsttoken.rehearsal.cluster import Cluster
 from firsttoken.rehearsal.nodes import Nodes
-from firsttoken.rehearsal.pods import WATCH_SECONDS, Pod
+from firsttoken.rehearsal.pods import DNS_SECONDS, WATCH_SECONDS, Pod
 from firsttoken.rehearsal.storing import Object
 from firsttoken.rehearsal.timeline import Tell
 
@@ -31,14 +30,14 @@ class Kubelet:
         tell: Tell,
         *,
         startup: float,
-        accelerator: Callable[[str, str], str],
+        hardware: Callable[[str, str], tuple[str, bool]],
         idle: Callable[[Pod], bool],
     ) -> None:
-        """`startup`: seconds from an engine's placement to Ready. `accelerator`: type by revision and role. `idle`:
-        whether an engine has no request any more.
+        """`startup`: seconds from an engine's placement to Ready. `hardware`: by revision and role the type of
+        GPU, and whether a router is in front. `idle`: whether an engine has no request any more.
         """
         self.cluster, self.nodes, self.pods = cluster, nodes, list[Pod]()
-        self._tell, self._startup, self._accelerator, self._idle = tell, startup, accelerator, idle
+        self._tell, self._startup, self._hardware, self._idle = tell, startup, hardware, idle
         self._made: dict[str, int] = {}
         self._seen: dict[str, tuple[int, int, int]] = {}  # of each Deployment: ready, updated, wanted
         self._moved: dict[str, float] = {}  # when a Deployment last came further
@@ -130,10 +129,9 @@ class Kubelet:
         pod = Pod(f"{name}-{self._made[name]}", name, template, meta, body["spec"], "", 0, now)
         pod.grace = float(body["spec"].get("terminationGracePeriodSeconds", 30))
         if pod.is_engine:
-            pod.accelerator = self._accelerator(pod.revision, pod.role)
+            pod.accelerator, routed = self._hardware(pod.revision, pod.role)
             pod.gpus = _devices(body["spec"], self.nodes.resource(pod.accelerator))
-            if Ref("apps/v1", "Deployment", router_name(pod.revision)) in self.cluster.store:
-                pod.known_after = WATCH_SECONDS
+            pod.known_after = WATCH_SECONDS if routed else DNS_SECONDS
         self.pods.append(pod)
         return pod
 

@@ -1,6 +1,6 @@
 """Nodes with devices, and where a pod goes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from firsttoken.api.records import AcceleratorProfileSpec
@@ -21,7 +21,7 @@ class Node:
 
 @dataclass
 class Nodes:
-    """Where pods with GPUs go: the first node of their type with enough free devices.
+    """Where pods with GPUs go: of the nodes of their type with enough free devices that with the fewest of their kind.
 
     Without `given` nodes there are always enough of them, made when they are needed, of `devices` each.
     """
@@ -38,7 +38,7 @@ class Nodes:
         """A node by name."""
         return next((n for n in self.known if n.name == name), None)
 
-    def place(self, pod: Pod, pods: Iterable[Pod]) -> None:
+    def place(self, pod: Pod, pods: Sequence[Pod]) -> None:
         """Give the pod a node, or say why there is none. Pods without GPUs always have room, on nodes of their own."""
         if pod.gpus == 0:
             pod.node = "cpu"
@@ -47,10 +47,11 @@ class Nodes:
         for other in pods:
             used[other.node] = used.get(other.node, 0) + other.gpus
         fitting = [n for n in self.known if n.accelerator == pod.accelerator and not n.lost]
-        for node in fitting:
-            if node.gpus - used.get(node.name, 0) >= pod.gpus:
-                pod.node, pod.unplaced = node.name, ""
-                return
+        free = [n for n in fitting if n.gpus - used.get(n.name, 0) >= pod.gpus]
+        if free:
+            beside = [o.node for o in pods if o.owner == pod.owner]
+            pod.node, pod.unplaced = min(free, key=lambda n: beside.count(n.name)).name, ""
+            return
         if self.given is None:
             node = Node(f"node-{len(self.known) + 1}", pod.accelerator, max(pod.gpus, self.devices(pod.accelerator)))
             self.known.append(node)

@@ -20,12 +20,14 @@ class Rehearsal:
     assumed_rate: bool
     entries: tuple[Entry, ...]
     cells: tuple[Cell, ...]
+    buckets: tuple[str, ...]  # by which prompts are told apart, shortest first
     fates: Mapping[Fate, int]
     ready: bool  # at the end
     status: Mapping[str, Any]  # at the end
     passes: int  # of the operator
     writes: int
     pods_lost: int  # by the world
+    bad: tuple[str, ...]  # revisions that the world made bad, and that got requests
 
     @property
     def lost(self) -> int:

@@ -12,6 +12,7 @@ from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService
 from firsttoken.manifests.names import gateway_routes_name
 from firsttoken.planning.memory import block_tokens
+from firsttoken.planning.workload import bucket_names
 from firsttoken.reconcile.objects import Ref, time_or
 from firsttoken.reconcile.routes import observed_weights
 from firsttoken.rehearsal.cluster import Cluster
@@ -38,8 +39,8 @@ RESYNC_SECONDS = 600.0  # as the operator's, without its jitter
 
 
 def rehearse(
-    service: Object,
-    profiles: Mapping[str, Object],
+    service: Mapping[str, Any],
+    profiles: Mapping[str, Mapping[str, Any]],
     world: World,
     *,
     config: Mapping[str, Any] | None = None,
@@ -49,7 +50,7 @@ def rehearse(
     Raises WorldError: an event can't happen; NotRehearsedError, SimulationInputError; InfeasibleError: there is no
     plan to begin with.
     """
-    return _Stage(service, profiles, world, config).play()
+    return _Stage(dict(service), {n: dict(p) for n, p in profiles.items()}, world, config).play()
 
 
 class _Stage:
@@ -71,13 +72,13 @@ class _Stage:
         nodes = nodes_of(world, self.spec.accelerator.type, specs)
         self.kubelet = Kubelet(
             self.cluster, nodes, self.tell, startup=duration_seconds(world.startup),
-            accelerator=self.engines.accelerator, idle=self._idle,
+            hardware=self.engines.hardware, idle=self._idle,
         )  # fmt: skip
         self.gateway = Gateway(self.cluster, lambda: self.kubelet.pods)
         self.serving = Serving(requests, self.gateway, self.engines.served, seed=world.seed)
         self.script = Script(world.events, Place(self.cluster, self.kubelet, self.serving), self.doing, self.tell)
         self.operator = _Clocked(self.cluster)
-        self.operator.model_config = dict(config) if config is not None else None
+        self.config = dict(config) if config is not None else None
         self.operator.envoys, self.operator.touch = self.gateway.views, self.gateway.touch
         self.wake, self.seen, self.passes, self.unserved = 0.0, self.cluster.watched, 0, 0
 
@@ -134,6 +135,9 @@ class _Stage:
     def _reconcile(self) -> None:
         """One pass, or the part of it until the operator is killed."""
         doing = self.doing
+        same = self.cluster.service["spec"].get("model", {}).get("uri") == self.spec.model.uri
+        self.operator.model_config = self.config if same else None
+        self.operator.model_fault = "" if same else "a rehearsal asks no model hub"
         self.operator.offset = timedelta(seconds=doing.clock_offset)
         existing = set(self.cluster.store)
         name = self.cluster.service["metadata"]["name"]
@@ -166,7 +170,7 @@ class _Stage:
 
     def _tell_unserved(self) -> None:
         if self.unserved:
-            self.tell("traffic", "Unserved", f"{self.unserved} requests were answered 503: no pod to send them to")
+            self.tell("traffic", "Unserved", f"{self.unserved:,} requests were answered 503: no pod to send them to")
         self.unserved = 0
 
     def _result(self) -> Rehearsal:
@@ -181,12 +185,14 @@ class _Stage:
             assumed_rate=self.demand.assumed,
             entries=tuple(self.entries),
             cells=tuple(cells(self.serving, bounds, window, self.seconds)),
+            buckets=bucket_names(bounds),
             fates=counted(self.serving.fate),
             ready=ready is not None and ready["status"] == "True",
             status=self.cluster.status,
             passes=self.passes,
             writes=self.cluster.writes,
             pods_lost=len(self.doing.lost),
+            bad=tuple(self.serving.bad()),
         )
 
 

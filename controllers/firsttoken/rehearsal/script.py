@@ -1,5 +1,6 @@
 """The world's events, as they happen to a rehearsal."""
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from firsttoken.api.quantities import duration_seconds
+from firsttoken.api.schema import with_defaults
+from firsttoken.api.validation import schemas, validate
 from firsttoken.rehearsal.cluster import Cluster, merged
 from firsttoken.rehearsal.errors import WorldError
 from firsttoken.rehearsal.kubelet import Kubelet
@@ -91,7 +94,7 @@ class Script:
             self.doing.bad.append((now, what))
             self._tell("world", "BadVersion", f"revisions made from now on{_where(what)}: {_bad(what)}")
         elif isinstance(what, Edit):
-            self._cluster.set_spec(merged(self._cluster.service["spec"], what.spec))
+            self._cluster.set_spec(admitted(self._cluster.service, what.spec, place))
             self._tell("world", "SpecEdited", f"spec: {_short(what.spec)}")
         elif isinstance(what, EditObject | DeleteObject):
             self._object(what, place)
@@ -171,6 +174,19 @@ class Script:
             else:
                 self._cluster.remove(obj)
                 self._tell("world", "ObjectDeleted", name)
+
+
+def admitted(service: Mapping[str, Any], patch: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """The spec that the API server stores when somebody lays `patch` over it. Raises WorldError: it refuses that."""
+    edited = merged(dict(service["spec"]), dict(patch))
+    bare = {"apiVersion": service["apiVersion"], "kind": service["kind"], "spec": edited}
+    names = {k: v for k, v in service["metadata"].items() if k in ("name", "namespace")}
+    faults = validate(json.dumps({**bare, "metadata": names})).faults
+    if faults:
+        said = "; ".join(f"{fault.path}: {fault.message}" for fault in faults)
+        raise WorldError(f"{place}.spec: the API server refuses it: {said}")
+    found: dict[str, Any] = with_defaults(bare, schemas()[service["kind"]])["spec"]
+    return found
 
 
 def holds(value: Any, part: Any) -> bool:

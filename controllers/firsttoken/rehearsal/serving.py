@@ -100,6 +100,12 @@ class Serving:
         member = self._members.get(pod.name)
         return member is None or self.fleet.load(member) == 0
 
+    def bad(self) -> list[str]:
+        """Revisions with something wrong that requests went to."""
+        with_requests = set(self.revision[self.fate != Fate.UNSENT].tolist())
+        wrong = {n for n, s in self._known.items() if s.prefill != 1.0 or s.errors}
+        return [name for number, name in enumerate(self.revisions) if name in wrong and number in with_requests]
+
     def ttft(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Of requests that have their first token, seconds."""
         lag = np.array([self._known[r].replica.settings.stages.delivery_seconds for r in self.revisions])

@@ -41,7 +41,7 @@ def demand_of(
     config: Mapping[str, Any] | None,
     rate: float | None,
 ) -> Demand:
-    """What the first plan is made for; `rate` in place of its own. Raises InfeasibleError; WorldError without a rate."""
+    """What the first plan is made for; `rate` goes before its own. Raises InfeasibleError; WorldError without any."""
     plan, facts = make_plan(spec, profiles, config=config), model_facts(spec.model, config)
     for outcome in (plan, facts):
         if isinstance(outcome, Infeasible):
@@ -116,12 +116,13 @@ def _seed(seed: int, number: int) -> int:
 
 
 def _joined(parts: Sequence[Requests]) -> Requests:
-    offsets = [np.zeros(1, np.int64)]
-    for part in parts:
-        offsets.append(part.hash_offsets[1:] + offsets[-1][-1])
+    """By arrival. Raises SimulationInputError: there is none."""
+    parts = [p for p in parts if len(p)]
+    if not parts:
+        raise SimulationInputError("no request arrives: give a longer duration or a higher rate")
+    ends = np.cumsum([0, *(len(p.hashes) for p in parts)])
+    offsets = [p.hash_offsets[1:] + end for p, end in zip(parts, ends, strict=False)]
     columns = ("arrival", "prompt_tokens", "output_tokens", "priority", "hashes")
     values: dict[str, Any] = {n: np.concatenate([getattr(p, n) for p in parts]) for n in columns}
-    whole = Requests(**values, hash_offsets=np.concatenate(offsets), hash_tokens=parts[0].hash_tokens)
-    if not len(whole):
-        raise SimulationInputError("no request arrives: give a longer duration or a higher rate")
+    whole = Requests(**values, hash_offsets=np.concatenate([[0], *offsets]), hash_tokens=parts[0].hash_tokens)
     return whole.take(np.argsort(whole.arrival, kind="stable"))

@@ -1,6 +1,6 @@
 """The world file: how long, on which nodes, and what happens when. One line for each fault of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -193,27 +193,28 @@ class World(_Part):
         return self
 
 
-def read_world(value: Any, source: str) -> World:
-    """The world in a parsed file. Raises WorldError, one line for each fault."""
-    if value is None:
-        value = {}
+At = tuple[int | str, ...]
+
+
+def read_world(value: Any, place: Callable[[At], str]) -> World:
+    """The world in a parsed file; `place` says where a part of it is, such as `world.yaml:7`.
+
+    Raises WorldError, one line for each fault.
+    """
     if not isinstance(value, Mapping):
-        raise WorldError(f"{source}: is no mapping: write fields such as duration and events")
+        raise WorldError(f"{place(())}: not a mapping: write fields such as duration and events")
     if value.get("kind", "World") != "World":
-        raise WorldError(f"{source}: kind is {value['kind']!r}: a world file has kind World or none")
-    given = {k: v for k, v in value.items() if k != "kind"}
+        raise WorldError(f"{place(('kind',))}: kind is {value['kind']!r}: a world file has kind World or none")
     try:
-        return World.model_validate(given)
+        return World.model_validate({k: v for k, v in value.items() if k != "kind"})
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        raise WorldError("\n".join(dict.fromkeys(f"{source}: {_line(f['loc'], f)}" for f in found))) from error
+        lines = [f"{place(f['loc'])}: {_line(f['loc'], f)}" for f in found]
+        raise WorldError("\n".join(dict.fromkeys(lines))) from error
 
 
-def _line(place: tuple[int | str, ...], fault: Any) -> str:
-    path = ""
-    for part in place:
-        path += f"[{part}]" if isinstance(part, int) else f".{to_camel(part) if '_' in part else part}"
-    path = path.removeprefix(".")
+def _line(at: At, fault: Any) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).removeprefix(".")
     message = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         message = "unknown field"

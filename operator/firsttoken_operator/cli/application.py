@@ -38,12 +38,12 @@ from firsttoken_operator.cli.options import (
     Version,
     Watch,
 )
-from firsttoken_operator.cli.simulation_commands import accuracy, simulate
+from firsttoken_operator.cli.simulation_commands import accuracy, rehearse, simulate
 
 ROOT_HELP = """
 Serve language models so that users wait little for the first token.
 
-validate, plan, render, simulate and accuracy work on files and need no cluster; status asks one.
+validate, plan, render, simulate, rehearse and accuracy work on files and need no cluster; status asks one.
 
 \b
 Exit codes of every command:
@@ -69,7 +69,7 @@ def application(program: str) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True, help=ROOT_HELP)(_root)
-    for command in (validate, plan, render, simulate, accuracy, status, version):
+    for command in (validate, plan, render, simulate, rehearse, accuracy, status, version):
         _add(app, command, program)
     return app
 

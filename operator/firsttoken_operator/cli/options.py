@@ -91,6 +91,13 @@ OutputPlan = Annotated[
 OutputRender = Annotated[RenderOutput, typer.Option("--output", "-o", metavar="yaml|json", help="Form of the result.")]
 
 
+class TableOutput(StrEnum):
+    """Forms of a rehearsal."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 class SimulationOutput(StrEnum):
     """Forms of a simulation."""
 
@@ -148,3 +155,25 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds give
 OutputSimulation = Annotated[
     SimulationOutput, typer.Option("--output", "-o", metavar="table|json|html", help="Form of the result.")
 ]
+WorldFile = Annotated[
+    str | None,
+    typer.Option(
+        "--world",
+        metavar="FILE",
+        help="What happens meanwhile, and on which nodes; default: nothing, on as many as are needed.",
+        show_default=False,
+    ),
+]
+WorldDuration = Annotated[
+    str | None,
+    typer.Option(
+        "--duration", metavar="TIME", help="Virtual time, such as 6h; default: the world's, or 1h.", show_default=False
+    ),
+]
+WorldSeed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", metavar="N", help="Equal seeds give equal results; default: the world's, or 0.", show_default=False
+    ),
+]
+OutputTable = Annotated[TableOutput, typer.Option("--output", "-o", metavar="table|json", help="Form of the result.")]

@@ -11,13 +11,18 @@ from firsttoken_operator.cli.options import (
     MeasuredData,
     ModelConfig,
     OutputSimulation,
+    OutputTable,
     OutputText,
     Profiles,
     Rate,
     Seed,
     SimulationOutput,
+    TableOutput,
     TextOutput,
     Trace,
+    WorldDuration,
+    WorldFile,
+    WorldSeed,
 )
 
 
@@ -59,6 +64,41 @@ def simulate(
 
     question = Question(filename, compare, trace, duration, rate, seed, profiles, model_config)
     end(run(question, output=output.value))
+
+
+def rehearse(
+    *,
+    filename: Files,
+    world: WorldFile = None,
+    duration: WorldDuration = None,
+    seed: WorldSeed = None,
+    profiles: Profiles = [],  # noqa: B006 - typer copies it
+    model_config: ModelConfig = None,
+    output: OutputTable = TableOutput.TABLE,
+) -> None:
+    """
+    Show what the operator would do with a service over hours, and what users would see, in seconds.
+
+    The operator's own decisions, on a cluster in memory whose engines are simulated, in virtual time: from the first
+    apply, with pods that start, Envoys that follow, and requests of spec.workload. A world file says what happens
+    meanwhile: traffic that changes, pods or nodes that are lost, slow nodes, edits, bad versions, a killed operator.
+
+    Exit codes: 0 Ready at the end and no request lost but with pods that the world took, 1 not so, or infeasible, 2 bad
+    input.
+
+    \b
+    Examples:
+      {program} rehearse -f service.yaml
+      {program} rehearse -f service.yaml --world pod-loss.yaml
+      {program} rehearse -f service.yaml --world edit.yaml --duration 6h -o json
+    """
+    from firsttoken_operator.cli.simulator import installed  # noqa: PLC0415
+
+    installed()
+    from firsttoken_operator.cli.rehearse import Question  # noqa: PLC0415
+    from firsttoken_operator.cli.rehearse import rehearse as run  # noqa: PLC0415
+
+    end(run(Question(filename, world, duration, seed, profiles, model_config), as_json=output is TableOutput.JSON))
 
 
 def accuracy(*, data: MeasuredData, output: OutputText = TextOutput.TEXT) -> None:

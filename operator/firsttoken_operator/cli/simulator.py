@@ -1,11 +1,18 @@
 """The simulator behind the commands: whether it is installed, and compiled before anybody waits without knowing why."""
 
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from firsttoken_operator.cli.console import complain
 from firsttoken_operator.cli.errors import BadInput
 
 INSTALL = "run `make install` in a clone, or `pip install '.[simulation]'` there"
+if TYPE_CHECKING:  # numpy may be missing
+    from firsttoken.simulation.requests import Requests
+    from firsttoken.simulation.settings import EngineSettings
+    from firsttoken.simulation.step_table import StepTable
+
 # Compiled code is kept on disk, so this takes long only once for each version.
 PATIENCE = 2.0  # seconds until a word is said
 NOTE = "compiling the simulator, once for this version: half a minute on an idle machine"
@@ -22,23 +29,51 @@ def installed() -> None:
 
 def compiled() -> None:
     """The simulator is compiled when this returns. Says so on stderr where it takes long."""
+    _patiently(_compile)
+
+
+def compiled_rehearsal() -> None:
+    """The same for the fleet that changes while it runs."""
+    _patiently(_compile_live)
+
+
+def _patiently(what: Callable[[], None]) -> None:
     note = threading.Timer(PATIENCE, complain, [NOTE])
     note.daemon = True
     note.start()
     try:
-        _compile()
+        what()
     finally:
         note.cancel()
 
 
 def _compile() -> None:
     """One request through a fleet of an engine, and through an engine alone, calls all that is compiled of both."""
+    from firsttoken.simulation.fast import FastEngine  # noqa: PLC0415 - numba may be missing
+    from firsttoken.simulation.fleet import Fleet  # noqa: PLC0415
+    from firsttoken.simulation.fleet_shape import colocated  # noqa: PLC0415
+
+    one, settings, table = _smallest()
+    FastEngine(one, settings, table).run()
+    Fleet(one, [colocated(1, settings, table)]).run()
+
+
+def _compile_live() -> None:
+    import numpy as np  # noqa: PLC0415
+
+    from firsttoken.simulation.live_fleet import LiveFleet, Member, Replica  # noqa: PLC0415
+
+    one, settings, table = _smallest()
+    fleet = LiveFleet(one)
+    fleet.change([Member(fleet.add_pool(), Replica(settings, table))], 0.0)
+    fleet.serve(0, np.zeros(1, np.int64), np.inf)
+
+
+def _smallest() -> tuple["Requests", "EngineSettings", "StepTable"]:
+    """One request, an engine, and its clock."""
     from firsttoken.planning.accelerators import catalogue  # noqa: PLC0415 - numba may be missing
     from firsttoken.planning.timing.device import device_from_profile  # noqa: PLC0415
     from firsttoken.planning.timing.step import StepModel  # noqa: PLC0415
-    from firsttoken.simulation.fast import FastEngine  # noqa: PLC0415
-    from firsttoken.simulation.fleet import Fleet  # noqa: PLC0415
-    from firsttoken.simulation.fleet_shape import colocated  # noqa: PLC0415
     from firsttoken.simulation.measured_models import measured_facts  # noqa: PLC0415
     from firsttoken.simulation.requests import requests  # noqa: PLC0415
     from firsttoken.simulation.settings import EngineSettings  # noqa: PLC0415
@@ -47,6 +82,4 @@ def _compile() -> None:
     facts = measured_facts("meta-llama/Llama-3.1-8B", "bf16")
     assert not isinstance(facts, str)  # noqa: S101 - it is in the catalogue
     table = step_table(StepModel(facts, device_from_profile(catalogue()["nvidia-h100-80gb"])), 16, 2)
-    one, settings = requests([0.0], [4], [2]), EngineSettings(16, 2, 8)
-    FastEngine(one, settings, table).run()
-    Fleet(one, [colocated(1, settings, table)]).run()
+    return requests([0.0], [4], [2]), EngineSettings(16, 2, 8), table
