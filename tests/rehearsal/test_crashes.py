@@ -22,15 +22,19 @@ def end(found: Rehearsal) -> tuple[object, ...]:
     return found.passed, found.lost, revisions(found), found.status["revision"]["stable"], plan, conditions
 
 
-def test_dying_after_any_number_of_writes_of_a_rollout_leads_to_the_same_end() -> None:
+def test_dying_anywhere_in_a_rollout_leads_to_the_same_end() -> None:
+    """From the record of the new revision to the last object of the old one, after every third write (for the time it
+    takes; tests/reconcile has the others, without what users feel).
+    """
     undisturbed = play(ROLLOUT, **SHORT)
     assert undisturbed.passed
-    for when, most in (("1m", 15), ("65s", 12)):  # while the revision is made, and while requests move
-        for writes in range(most):
-            kill = {"at": when, "killOperator": {"afterWrites": writes, "downFor": "10s"}}
-            found = play(kill, ROLLOUT, **SHORT)
-            assert "OperatorKilled" in reasons(found), (when, writes)
-            assert end(found) == end(undisturbed), (when, writes)
+    for writes in range(0, 100, 3):
+        kill = {"at": "1m", "killOperator": {"afterWrites": writes, "downFor": "10s"}}
+        found = play(kill, ROLLOUT, **SHORT)
+        assert end(found) == end(undisturbed), writes
+        if "OperatorKilled" not in reasons(found):
+            break
+    assert 20 < writes < 99
 
 
 times = st.integers(0, 230).map(lambda s: f"{s}s")

@@ -119,7 +119,7 @@ def test_nothing_stops_a_bad_version_yet_and_the_report_says_which_it_was() -> N
         "badVersion": {"where": {"engine": {"pins": EDIT["engine"]["pins"]}}, "prefill": 4, "errors": 0.1},
     }
     found = play(bad, ROLLOUT)
-    old, new = revisions(found)
+    _, new = revisions(found)
     assert found.bad == (new,)
     ours = [c for c in whole(found) if c.revision == new]
     assert (
@@ -136,7 +136,8 @@ def test_nothing_stops_a_bad_version_yet_and_the_report_says_which_it_was() -> N
 
 def test_longer_prompts_than_a_revision_takes_are_refused_and_not_lost() -> None:
     given = service(model={"maxModelLength": 4096})
-    found = play({"at": "3m", "edit": {"spec": {"model": {"maxModelLength": 1300}}}}, given=given)
+    longer = {"at": "5m", "traffic": {"promptTokens": 1.5}}
+    found = play({"at": "3m", "edit": {"spec": {"model": {"maxModelLength": 1400}}}}, longer, given=given)
     assert found.fates[Fate.REFUSED] > 0
     assert found.lost == 0
 

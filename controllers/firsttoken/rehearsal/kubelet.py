@@ -21,7 +21,7 @@ _ASK_SECONDS = 1.0  # how often a draining engine's hook looks whether it is idl
 
 
 class Kubelet:
-    """Deployment controller, scheduler and kubelets of one namespace."""
+    """Deployment controller, scheduler, kubelets and the user's Gateway, for one namespace."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Kubelet:
         while self._step(now):
             pass
         self._report(now)
+        self._accept_routes()
         self.cluster.pods = [p.manifest(self._uid(p)) for p in self.pods]
 
     def next(self, now: float) -> float:
@@ -164,15 +165,21 @@ class Kubelet:
             del self._seen[name]
             self._moved.pop(name, None)
 
+    def _accept_routes(self) -> None:
+        """The user's Gateway takes what is attached to it."""
+        accepted = {"parents": [{"conditions": [{"type": "Accepted", "status": "True"}]}]}
+        for route in self.cluster.objects("HTTPRoute"):
+            self._put_status(route, accepted)
+
     def _tell_unplaced(self, name: str, pods: list[Pod]) -> None:
         told = f"{len(pods)} pods of {name} are Pending: {pods[0].unplaced}" if pods else ""
         if told and told != self._pending.get(name):
             self._tell("cluster", "PodsPending", told)
         self._pending[name] = told
 
-    def _put_status(self, deployment: Object, status: dict[str, Any]) -> None:
-        if deployment.get("status") != status:
-            self.cluster.put({**copy.deepcopy(deployment), "status": status})
+    def _put_status(self, obj: Object, status: dict[str, Any]) -> None:
+        if obj.get("status") != status:
+            self.cluster.put({**copy.deepcopy(obj), "status": status})
 
 
 def _deadline(deployment: Object) -> float:

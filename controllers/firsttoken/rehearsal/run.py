@@ -142,17 +142,20 @@ class _Stage:
         existing = set(self.cluster.store)
         name = self.cluster.service["metadata"]["name"]
         weights = observed_weights(self.cluster.store.get(Ref("v1", "ConfigMap", gateway_routes_name(name))))
-        steps = doing.kills[0].after_writes if doing.kills else None
+        kill = doing.kills[0] if doing.kills else None
         before = self.cluster.writes
-        decision = self.operator.reconcile(steps)
+        decision = self.operator.reconcile(kill.left if kill is not None else None)
+        wrote = self.cluster.writes - before
         self.passes += 1
         for reason, message in told(name, self.operator.written, weights, existing):
             self.tell("operator", reason, message)
         self.wake = self.now + min(RESYNC_SECONDS, decision.requeue_after or RESYNC_SECONDS)
-        if doing.kills and self.operator.killed:
-            down = duration_seconds(doing.kills.pop(0).down_for)
-            self.tell("world", "OperatorKilled", f"after {self.cluster.writes - before} writes, back in {down:g} s")
-            self.wake = doing.down_until = self.now + down
+        if kill is not None and self.operator.killed:
+            doing.kills.pop(0)
+            self.tell("world", "OperatorKilled", f"after {wrote} writes of a pass, back in {kill.down:g} s")
+            self.wake = doing.down_until = self.now + kill.down
+        elif kill is not None:
+            kill.left -= wrote
         self._open()
 
     def _open(self) -> None:
@@ -193,6 +196,7 @@ class _Stage:
             writes=self.cluster.writes,
             pods_lost=len(self.doing.lost),
             bad=tuple(self.serving.bad()),
+            kills_to_come=len(self.doing.kills),
         )
 
 

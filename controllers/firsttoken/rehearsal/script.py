@@ -33,10 +33,18 @@ from firsttoken.rehearsal.world import (
 
 
 @dataclass
+class Kill:
+    """The operator dies before it writes once more than `left` times, and is back after `down` seconds."""
+
+    left: int
+    down: float
+
+
+@dataclass
 class Doing:
     """What the world does to the operator and to revisions, until it is taken up there."""
 
-    kills: list[KillOperator] = field(default_factory=list)
+    kills: list[Kill] = field(default_factory=list)  # first come, first served
     down_until: float = 0.0  # the operator
     clock_offset: float = 0.0
     bad: list[tuple[float, BadVersion]] = field(default_factory=list)  # since when, seconds
@@ -99,7 +107,7 @@ class Script:
         elif isinstance(what, EditObject | DeleteObject):
             self._object(what, place)
         elif isinstance(what, KillOperator):
-            self.doing.kills.append(what)
+            self.doing.kills.append(Kill(what.after_writes, duration_seconds(what.down_for)))
         elif isinstance(what, ClockJump):
             self.doing.clock_offset += what.seconds
             self._tell("world", "ClockJumped", f"the operator's clock jumps by {what.seconds:+g} s")

@@ -104,7 +104,7 @@ class EditObject(DeleteObject):
 
 
 class KillOperator(_Part):
-    """The operator dies in its next pass that writes, after so many writes, and is back after `downFor`."""
+    """The operator dies after so many further writes, before the next one, and is back after `downFor`."""
 
     after_writes: Annotated[int, Field(ge=0, le=10_000)] = 0
     down_for: Moment = "30s"

@@ -58,6 +58,8 @@ def conclusions(found: Rehearsal) -> Iterator[str]:
         yield f"{count(found.fates[Fate.REFUSED], 'prompt')} refused (400): longer than the revision's maximum length"
     if found.pods_lost:
         yield f"the world took {count(found.pods_lost, 'pod')}"
+    if found.kills_to_come:
+        yield f"{count(found.kills_to_come, 'killOperator event')} never came: the operator wrote less than afterWrites"
     for name in found.bad:
         yield (
             f"revision {printable(name)} is bad, and got all requests as soon as it was complete: this version of the "
