@@ -161,6 +161,25 @@ def test_what_others_do_to_objects_is_put_right_and_users_feel_nothing_of_it() -
     assert found.lost == 0
 
 
+def test_live_settings_reach_engines_that_serve_and_come_back_with_the_operator() -> None:
+    """Somebody edits them while the operator is away: within a minute they are in force, and a second after it is back
+    they are not any more."""
+    small = '{"generation": 2, "default": {"tokenBudget": 48, "decodeCap": 32, "longPrefillThreshold": 0}}'
+    found = play(
+        {"at": "2m", "killOperator": {"afterWrites": 0, "downFor": "4m"}},
+        {
+            "at": "2m",
+            "editObject": {"kind": "ConfigMap", "name": "*-live", "patch": {"data": {"settings.json": small}}},
+        },
+    )
+    quiet = p95(found, 60, 120)
+    assert p95(found, 120, 180) < 1.5 * quiet  # the kubelet has not looked yet
+    assert p95(found, 180, 360) > 3 * quiet
+    assert p95(found, 420, 600) < 1.5 * quiet
+    assert any("-live" in e.message for e in found.entries if e.reason == "Applied" and e.who == "operator")
+    assert found.lost == 0
+
+
 def test_equal_seeds_give_equal_rehearsals() -> None:
     first, again, other = (play(ROLLOUT, seed=seed) for seed in (1, 1, 2))
     assert (first.entries, first.cells, first.status) == (again.entries, again.cells, again.status)

@@ -11,7 +11,7 @@ from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.memory import block_tokens
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.output import plan_from_json
-from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.planning.types import Infeasible, LiveSettings, ModelFacts, Plan
 from firsttoken.reconcile.objects import Ref
 from firsttoken.rehearsal.cluster import Cluster
 from firsttoken.rehearsal.errors import NotRehearsedError
@@ -19,6 +19,7 @@ from firsttoken.rehearsal.serving import Served
 from firsttoken.rehearsal.storing import Object
 from firsttoken.rehearsal.world import BadVersion
 from firsttoken.simulation.errors import SimulationInputError
+from firsttoken.simulation.fleet_shape import Pool, Replica
 from firsttoken.simulation.from_plan import revision_of_plan
 
 
@@ -37,6 +38,8 @@ class Engines:
         self._cluster, self._profiles, self._config = cluster, profiles, config
         self._bad, self._hash_tokens = bad, hash_tokens
         self._records: dict[str, Object] = {}
+        self._facts: dict[str, ModelFacts] = {}
+        self._replicas: dict[tuple[str, LiveSettings | None], Replica] = {}
 
     def hardware(self, revision: str, role: str) -> tuple[str, bool]:
         """Type of GPU of a role, and whether vllm-router is in front of it."""
@@ -61,13 +64,28 @@ class Engines:
                 f"revision {revision} has KV blocks of {block} tokens and the requests are hashed in blocks of "
                 f"{self._hash_tokens}: start with the accelerator that has the larger blocks"
             )
-        try:
-            found = revision_of_plan(replace(plan, roles=(replace(role, replicas=1),)), facts, self._profiles)
-        except SimulationInputError as error:
-            raise NotRehearsedError(f"revision {revision}: {error}") from error
+        self._facts[revision] = facts
+        pool = self._pool(revision, plan)
         wrong = self._bad(record)
         prefill, errors = math.prod(b.prefill for b in wrong), max((b.errors for b in wrong), default=0.0)
-        return Served(found.pool.replicas[0], found.pool.policy, plan.max_model_length, prefill, errors)
+        return Served(pool.policy, plan.max_model_length, prefill, errors)
+
+    def replica(self, revision: str, settings: LiveSettings | None) -> Replica:
+        """An engine of a revision that was asked for, with these live settings, or else with its plan's."""
+        key = (revision, settings)
+        if key not in self._replicas:
+            plan = self._plan(revision)
+            pool = self._pool(revision, replace(plan, settings=settings or plan.settings))
+            self._replicas[key] = pool.replicas[0]
+        return self._replicas[key]
+
+    def _pool(self, revision: str, plan: Plan) -> Pool:
+        (role,) = plan.roles
+        try:
+            one = replace(plan, roles=(replace(role, replicas=1),))
+            return revision_of_plan(one, self._facts[revision], self._profiles).pool
+        except SimulationInputError as error:
+            raise NotRehearsedError(f"revision {revision}: {error}") from error
 
     def _record(self, revision: str) -> Object:
         """As it is stored, or was: somebody may have deleted it while its pods run."""

@@ -49,7 +49,7 @@ class Kubelet:
             pass
         self._report(now)
         self._accept_routes()
-        self.cluster.pods = [p.manifest(self._uid(p)) for p in self.pods]
+        self.cluster.pods = [p.manifest() for p in self.pods]
 
     def next(self, now: float) -> float:
         """When something is due without anybody's doing, seconds; infinite: never."""
@@ -139,9 +139,6 @@ class Kubelet:
     def _leave(self, pod: Pod, now: float) -> None:
         if pod.leaving == math.inf:
             pod.leaving = now
-
-    def _uid(self, pod: Pod) -> str:
-        return f"uid-of-{pod.owner}-{pod.template}"
 
     def _report(self, now: float) -> None:
         """Status of Deployments, and what is worth telling of it."""

@@ -51,6 +51,11 @@ class Pod:
         return self.labels.get(REVISION_LABEL, "")
 
     @property
+    def uid(self) -> str:
+        """Of the pod; names are not given twice here."""
+        return f"uid-of-{self.name}"
+
+    @property
     def is_engine(self) -> bool:
         """Whether it runs vLLM."""
         return self.role not in (GATEWAY_ROLE, ROUTER_ROLE)
@@ -65,13 +70,14 @@ class Pod:
         came = self.ready and self.ready_at + self.known_after <= now
         return came and not self.ended and now < self.leaving + self.known_after
 
-    def manifest(self, uid: str) -> Object:
+    def manifest(self) -> Object:
         """As the API server shows it, as far as `decide` reads it."""
         placed = {"type": "PodScheduled", "status": "True" if self.node else "False"}
         if self.unplaced and not self.node:
             placed |= {"reason": "Unschedulable", "message": self.unplaced}
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{self.owner}-{self.template}", "uid": uid}
-        meta = {**self.meta, "name": self.name, "ownerReferences": [{**owner, "controller": True}]}
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{self.owner}-{self.template}"}
+        owned = {**owner, "uid": f"uid-of-{owner['name']}", "controller": True}
+        meta = {**self.meta, "name": self.name, "uid": self.uid, "ownerReferences": [owned]}
         if not self.stays:
             meta["deletionTimestamp"] = "set"
         ready = {"type": "Ready", "status": "True" if self.ready and self.stays else "False"}

@@ -13,24 +13,27 @@ from firsttoken.api.service import InferenceService
 from firsttoken.manifests.names import gateway_routes_name
 from firsttoken.planning.memory import block_tokens
 from firsttoken.planning.workload import bucket_names
+from firsttoken.reconcile import Sync
 from firsttoken.reconcile.objects import Ref, time_or
 from firsttoken.reconcile.routes import observed_weights
 from firsttoken.rehearsal.cluster import Cluster
 from firsttoken.rehearsal.engines import Engines
 from firsttoken.rehearsal.gateway import Gateway
 from firsttoken.rehearsal.kubelet import Kubelet
+from firsttoken.rehearsal.live import Live
 from firsttoken.rehearsal.nodes import nodes_of
 from firsttoken.rehearsal.operator import Operator
 from firsttoken.rehearsal.pods import Pod
 from firsttoken.rehearsal.result import Rehearsal
 from firsttoken.rehearsal.script import Doing, Place, Script, holds
-from firsttoken.rehearsal.serving import Fate, Serving, counted
+from firsttoken.rehearsal.serving import Fate, Served, Serving, counted
 from firsttoken.rehearsal.storing import Object
 from firsttoken.rehearsal.timeline import Entry
 from firsttoken.rehearsal.told import told
 from firsttoken.rehearsal.traffic import demand_of, draw
 from firsttoken.rehearsal.windows import cells
 from firsttoken.rehearsal.world import BadVersion, World
+from firsttoken.simulation.fleet_shape import Replica
 from firsttoken.simulation.from_plan import whole_blocks_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)  # of the virtual clock; nothing depends on the day
@@ -75,16 +78,29 @@ class _Stage:
             hardware=self.engines.hardware, idle=self._idle,
         )  # fmt: skip
         self.gateway = Gateway(self.cluster, lambda: self.kubelet.pods)
-        self.serving = Serving(requests, self.gateway, self.engines.served, seed=world.seed)
+        self.live = Live(self.cluster, lambda: self.kubelet.pods)
+        self.serving = Serving(requests, self.gateway, self, seed=world.seed)
         self.script = Script(world.events, Place(self.cluster, self.kubelet, self.serving), self.doing, self.tell)
         self.operator = _Clocked(self.cluster)
         self.config = dict(config) if config is not None else None
-        self.operator.envoys, self.operator.touch = self.gateway.views, self.gateway.touch
+        self.operator.envoys, self.operator.touch = self.gateway.views, self._touch
         self.wake, self.seen, self.passes, self.unserved = 0.0, self.cluster.watched, 0, 0
 
     def tell(self, who: str, reason: str, message: str) -> None:
         """An entry of the timeline."""
-        self.entries.append(Entry(self.now, who, reason, message))
+        self.entries.append(Entry(round(self.now, 3), who, reason, message))
+
+    def served(self, revision: str) -> Served:
+        """See serving.Engines."""
+        return self.engines.served(revision)
+
+    def replica(self, pod: Pod) -> Replica:
+        """See serving.Engines."""
+        return self.engines.replica(pod.revision, self.live.of(pod))
+
+    def _touch(self, sync: Sync) -> None:
+        self.gateway.touch(sync)
+        self.live.touch(sync)
 
     def _idle(self, pod: Pod) -> bool:
         return self.serving.idle(pod)
@@ -99,9 +115,8 @@ class _Stage:
         self.tell("world", "Applied", f"InferenceService/{self.cluster.service['metadata']['name']}")
         self._happen()
         while True:
-            soon = min(
-                self.kubelet.next(self.now), self.gateway.next(self.now), self.script.next(), self.wake, self.seconds
-            )
+            timed = (self.kubelet.next(self.now), self.gateway.next(self.now), self.live.next(self.now))
+            soon = min(*timed, self.script.next(), self.wake, self.seconds)
             self._serve(soon)
             self.now = soon
             if soon >= self.seconds:
@@ -126,6 +141,7 @@ class _Stage:
     def _settle(self) -> None:
         self.kubelet.settle(self.now)
         self.gateway.settle(self.now)
+        self.live.settle(self.now)
         lost = self.doing.lost
         gone = self.serving.sync(self.kubelet.pods, self.now, lambda pod: Fate.BROKEN if pod in lost else Fate.CUT_OFF)
         for pod, count in gone.items():

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +35,30 @@ LOST = (Fate.UNSERVED, Fate.BROKEN, Fate.CUT_OFF, Fate.ERROR)
 
 @dataclass(frozen=True)
 class Served:
-    """How one revision serves: its engine, its router, and what is wrong with it."""
+    """How one revision serves: its router, and what is wrong with it."""
 
-    replica: Replica
     policy: Policy
     max_model_length: int
     prefill: float = 1.0  # a factor of the steps with prompt tokens
     errors: float = 0.0  # share of the requests that are answered 500
+
+
+class Engines(Protocol):
+    """What runs in the pods."""
+
+    def served(self, revision: str) -> Served:
+        """How a revision serves."""
+
+    def replica(self, pod: Pod) -> Replica:
+        """The engine of a pod, with its live settings."""
+
+
+class Shape(NamedTuple):
+    """One replica as it is at present: whether it gets new requests, how slow its node is, and its engine."""
+
+    routed: bool
+    slow: float
+    replica: Replica
 
 
 class Serving:
@@ -48,18 +66,18 @@ class Serving:
     before, nobody has its address.
     """
 
-    def __init__(self, requests: Requests, gateway: Gateway, served: Callable[[str], Served], *, seed: int) -> None:
-        """`served`: of a revision, by name."""
+    def __init__(self, requests: Requests, gateway: Gateway, engines: Engines, *, seed: int) -> None:
         self.requests, self.fleet = requests, LiveFleet(requests, seed=seed)
         self.fate = np.zeros(len(requests), np.int8)
         self.revision = np.full(len(requests), -1, np.int32)  # number of it in `revisions`
         self.revisions: list[str] = []
         self.open_at = math.inf
         self.slow: dict[str, float] = {}  # factor of the steps on a node
-        self._gateway, self._served, self._seed = gateway, served, seed
+        self._gateway, self._engines, self._seed = gateway, engines, seed
         self._known: dict[str, Served] = {}
+        self._delivery: dict[str, float] = {}  # seconds from an engine's token to the client, by revision
         self._members: dict[str, Member] = {}  # by pod
-        self._shape: dict[str, tuple[bool, float]] = {}
+        self._shape: dict[str, Shape] = {}
         self._next = 0
         self._limits = requests.prompt_tokens.astype(np.int64)
 
@@ -81,7 +99,7 @@ class Serving:
         `fate_of`: what that means for them, by pod.
         """
         engines = {p.name: p for p in pods if p.is_engine and p.ready}
-        shape = {n: (p.known(now), self.slow.get(p.node, 1.0)) for n, p in engines.items()}
+        shape = {n: self._shape_of(p, now) for n, p in engines.items()}
         if shape == self._shape:
             return {}
         gone = {}
@@ -91,7 +109,7 @@ class Serving:
                 self.fate[failed] = fate_of(name)
                 gone[name] = len(failed)
         self._shape = shape
-        self._members = {n: self._member(n, p, *shape[n]) for n, p in engines.items()}
+        self._members = {n: self._member(p, shape[n]) for n, p in engines.items()}
         self.fleet.change(list(self._members.values()), now)
         return {n: count for n, count in gone.items() if count}
 
@@ -108,23 +126,27 @@ class Serving:
 
     def ttft(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Of requests that have their first token, seconds."""
-        lag = np.array([self._known[r].replica.settings.stages.delivery_seconds for r in self.revisions])
+        lag = np.array([self._delivery[r] for r in self.revisions])
         return np.asarray(self.fleet.rows["first"][rows] + lag[self.revision[rows]] - self.requests.arrival[rows])
 
-    def _member(self, name: str, pod: Pod, routed: bool, slow: float) -> Member:
-        pool, served = self._pool(pod.revision), self._known[pod.revision]
-        member = self._members.get(name) or Member(pool, served.replica)
-        member.routed = routed
-        table = slowed(served.replica.table, steps=slow, prefill=served.prefill)
-        if slow != 1.0 or served.prefill != 1.0:
-            member.replica = Replica(served.replica.settings, table)
-        else:
-            member.replica = served.replica
+    def _shape_of(self, pod: Pod, now: float) -> Shape:
+        self._pool(pod.revision)
+        replica = self._engines.replica(pod)
+        self._delivery.setdefault(pod.revision, replica.settings.stages.delivery_seconds)
+        return Shape(pod.known(now), self.slow.get(pod.node, 1.0), replica)
+
+    def _member(self, pod: Pod, shape: Shape) -> Member:
+        pool, prefill = self._pool(pod.revision), self._known[pod.revision].prefill
+        settings, table = shape.replica
+        if shape.slow != 1.0 or prefill != 1.0:
+            table = slowed(table, steps=shape.slow, prefill=prefill)
+        member = self._members.get(pod.name) or Member(pool, shape.replica)
+        member.routed, member.replica = shape.routed, Replica(settings, table)
         return member
 
     def _pool(self, revision: str) -> int:
         if revision not in self._known:
-            self._known[revision] = self._served(revision)
+            self._known[revision] = self._engines.served(revision)
             self.revisions.append(revision)
             self.fleet.add_pool(self._known[revision].policy)
         return self.revisions.index(revision)
