@@ -6,9 +6,10 @@ from typing import Any
 
 from firsttoken_accuracy import kernels
 from firsttoken_accuracy.errors import quantile
+from firsttoken_accuracy.records import recorded
 from firsttoken_accuracy.served import served
 from firsttoken_accuracy.tables import FOLDS, MEASURED, all_reduces, attentions, device, gemms
-from firsttoken_accuracy.whole import Run, distserve, published, recorded, splitwise
+from firsttoken_accuracy.whole import Run, distserve, published, splitwise
 
 Table = Mapping[str, Any]
 Pair = tuple[float, float]  # predicted, measured

@@ -10,9 +10,11 @@ from statistics import median
 from types import MappingProxyType
 
 from firsttoken.planning.timing.attention import (
+    BESIDE_SHARE,
     AttentionEfficiency,
     AttentionRates,
     AttentionShape,
+    beside_prompts_work,
     decode_floor,
     decode_work,
     prefill_floor,
@@ -21,7 +23,7 @@ from firsttoken.planning.timing.attention import (
 from firsttoken.planning.timing.collectives import LinkEfficiency, all_reduce_seconds
 from firsttoken.planning.timing.gemm import GemmEfficiency, GemmRates, gemm_seconds
 from firsttoken_accuracy.least_squares import Parameter, Values, fit
-from firsttoken_accuracy.tables import L2, AllReduce, Attention, Gemm, Row, device
+from firsttoken_accuracy.tables import L2, AllReduce, Attention, Beside, Gemm, Row, device
 
 Measured = Gemm | Attention | AllReduce
 HEAD_WIDTH = 128  # of every row in the attention tables
@@ -107,6 +109,30 @@ def decode_predicted(values: Values, row: Attention) -> float:
     hot = _in_cache(context * shape.kv_bytes, L2[row.system] * values["decode_reach"])
     read = 1 - hot * values["decode_cache"]
     return decode_floor(row.length, rates) + decode_work(row.batch, context, row.length, shape, rates, read=read)
+
+
+def beside_predicted(values: Values, row: Beside, share: float = BESIDE_SHARE) -> float:
+    """Seconds of decodes beside a short chunk, with the `values` of prefill on their GPU."""
+    gpu, e = device(row.system), AttentionEfficiency(**values)
+    shape = AttentionShape(32, 8, HEAD_WIDTH, HEAD_WIDTH, 2 * 8 * HEAD_WIDTH * 2)
+    rates = AttentionRates(gpu.flops, gpu.bandwidth, gpu.processors, e, one_kernel=True)
+    total = row.count * row.context
+    work = beside_prompts_work(row.count, total, row.context, shape, rates) * BESIDE_SHARE / share
+    return prefill_floor(rates) + work
+
+
+def beside_counts(row: Beside) -> bool:
+    """Rows that the formula is for: tiles for all SMs, and the KV of one head in L2, where its readers share it."""
+    gpu = device(row.system)
+    return row.count * 32 >= gpu.processors and row.count * row.context * 2 * HEAD_WIDTH * 2 <= L2[row.system]
+
+
+def fit_beside(values: Values, rows: Sequence[Beside]) -> float:
+    """BESIDE_SHARE by the rows that count and are not kept out."""
+    kept = [r for r in rows if not r.out and beside_counts(r)]
+    share = Parameter("share", 0.8, 0.3, 1.2)
+    found = fit([share], kept, lambda v, r: beside_predicted(values, r, v["share"]), lambda r: r.seconds)
+    return found["share"]
 
 
 def all_reduce_predicted(values: Values, row: AllReduce) -> float:

@@ -20,6 +20,7 @@ FOLDS = 4  # the first is kept out of the shipped fit
 MEASURED = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s")
 # L2 cache, bytes (shared/data/gpus.csv). Not in the product: an engine's KV is never found there (see kernels.py).
 L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 60e6, "b200_sxm": 126e6, "l40s": 96e6}
+L2 |= {"rtx_pro_6000_server": 128e6}  # NVIDIA's architecture white paper
 # Not in the catalogue; data sheet.
 OUTSIDE = {
     "rtx4090": ("NVIDIA RTX 4090", "8.9", "24Gi", 1008, 165, 330, 0, 32),
@@ -111,6 +112,18 @@ class AllReduce:
         return 2 * self.elements
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Attention of one layer for `count` decodes of `context` tokens in a step that has a chunk of `chunk` tokens."""
+
+    system: str
+    chunk: int
+    count: int
+    context: int
+    seconds: float
+    out: bool
+
+
 KINDS = {"bfloat16": "bf16"}
 Row = TypeVar("Row", Gemm, Attention, AllReduce)
 
@@ -148,6 +161,20 @@ def attentions(phase: str) -> tuple[Attention, ...]:
     }  # fmt: skip
     group = ("attention", "num_heads", "num_key_value_heads", "batch_size")
     return _read(f"{phase}_attention_vllm", Attention, columns, group)
+
+
+MIXED_SYSTEM = "rtx_pro_6000_server"
+
+
+@cache
+def besides() -> tuple[Beside, ...]:
+    """LLMServingSim's profile of Llama-3.1-8B (32 heads, 8 KV heads). Kept out: whole (decodes, context)."""
+    found = []
+    for r in rows("mixed_attention_llmservingsim"):
+        chunk, count, context = int(r["prefill_chunk"]), int(r["n_decode"]), int(r["kv_decode"])
+        out = kept_out("mixed attention", count, context)
+        found.append(Beside(MIXED_SYSTEM, chunk, count, context, float(r["time_us"]) * 1e-6, out))
+    return tuple(found)
 
 
 @cache

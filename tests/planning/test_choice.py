@@ -46,7 +46,7 @@ def codes(plan: Plan) -> set[str]:
 
 def test_M8_a_7b_model_on_a_node_of_a100_takes_the_gpus_that_the_rate_needs() -> None:
     plan = planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=QA))
-    assert shape(plan) == [("serve", 3, 1)]
+    assert shape(plan) == [("serve", 4, 1)]
     assert "20 requests/s" in reason(plan, "Replicas")
     assert plan.prediction is not None
     assert not plan.prediction.assumed_rate
@@ -173,7 +173,7 @@ def test_replicas_follow_the_rate_without_a_new_plan_and_stop_at_the_budget() ->
         return found.roles[0].replicas, reason(found, "Replicas")
 
     assert at(1)[0] == 1
-    assert at(20)[0] == 3
+    assert at(20)[0] == 4
     assert at(50)[0] > at(20)[0]
     assert at(1, minReplicas=2)[0] == 2
     assert at(50, maxReplicas=4)[0] == 4

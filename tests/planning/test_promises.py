@@ -218,8 +218,8 @@ def test_every_alternative_of_any_promise_is_feasible(
     ("uri", "device", "said"),
     [
         (QWEN_7B, "nvidia-a100-80gb", "measurements of this GPU, +-16 %"),
-        (DEEPSEEK, "nvidia-h200", "measurements of this GPU, none of them of latent attention (MLA), +-52 %"),
-        ("hf://mistralai/Mixtral-8x7B-Instruct-v0.1", "nvidia-h100-80gb", "none of them of experts in 16 bits, +-52 %"),
+        (DEEPSEEK, "nvidia-h200", "measurements of this GPU, none of them of latent attention (MLA), +-61 %"),
+        ("hf://mistralai/Mixtral-8x7B-Instruct-v0.1", "nvidia-h100-80gb", "none of them of experts in 16 bits, +-61 %"),
     ],
 )
 def test_what_was_not_measured_is_said_beside_what_was(uri: str, device: str, said: str) -> None:
@@ -231,12 +231,12 @@ def test_weights_and_kv_without_kernel_tables_are_said_too() -> None:
     model = {"quantization": "awq", "architecture": {"preset": "qwen2.5-7b"}}
     spec = service("pvc://models/mine", "nvidia-h100-80gb", 1, model=model, engine=pins)
     said = reason(planned(spec), "Predicted")
-    assert "none of them of awq weights or a KV cache in int4_per_token_head, +-52 %" in said
+    assert "none of them of awq weights or a KV cache in int4_per_token_head, +-61 %" in said
 
 
 @pytest.mark.parametrize(
     ("device", "interval"),
-    [("nvidia-a100-80gb", "none of them of a KV cache in fp8, +-52 %"), ("nvidia-h100-80gb", "+-16 %")],
+    [("nvidia-a100-80gb", "none of them of a KV cache in fp8, +-61 %"), ("nvidia-h100-80gb", "+-16 %")],
 )
 def test_kernels_that_only_other_generations_were_measured_with_are_said(device: str, interval: str) -> None:
     """FP8 KV was measured on Hopper, Ada and Blackwell."""

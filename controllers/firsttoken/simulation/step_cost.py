@@ -11,6 +11,9 @@ import numpy as np
 
 from firsttoken.planning.timing.attention import (
     ACTIVATION_BYTES,
+    BESIDE_KEYS,
+    BESIDE_ROWS,
+    BESIDE_SHARE,
     LONE_PROCESSOR_SHARE,
     QUERY_TILE,
     SCORE_BYTES,
@@ -28,7 +31,7 @@ CONSTANTS = np.dtype(
             "decode_split_us", "decode_length_us",
             "prefill_heads", "prefill_kv_heads", "prefill_both", "prefill_kv_bytes",
             "decode_kv_heads", "decode_kv_bytes", "latent_flops", "window",
-            "layers", "full_layers", "windowed_layers", "tiled", "overlap", "expand_token",
+            "layers", "full_layers", "windowed_layers", "tiled", "one_kernel", "overlap", "expand_token",
             "cpu_step_us", "cpu_request_us", "cpu_eager_us", "prefill_scale", "decode_scale",
         )),
         ("largest_graph", np.int64),
@@ -109,17 +112,31 @@ def _decode_work(c: Any, count: float, context: float, longest: float) -> float:
 
 
 @compiled
+def _beside_prompts_work(c: Any, count: float, context: float, longest: float) -> float:
+    half = BESIDE_KEYS / 2
+    average = c.prefill_heads * max(context + count * half, count * BESIDE_KEYS) / c.processors
+    compute = 2 * c.prefill_both * BESIDE_ROWS * max(average, longest + half, float(BESIDE_KEYS)) * c.processors
+    return compute / (c.flops * c.prefill_mfu * BESIDE_SHARE)
+
+
+@compiled
+def _decode_layer(c: Any, beside: bool, count: float, context: float, longest: float) -> float:
+    alone = _decode_work(c, count, context, longest)
+    return max(alone, _beside_prompts_work(c, count, context, longest)) if beside else alone
+
+
+@compiled
 def _decode_attention(c: Any, step: Any, floor: float) -> float:
     count, longest = float(step.decodes), float(step.longest)
     if count == 0:
         return floor * c.layers
-    seconds = 0.0
+    seconds, beside = 0.0, c.one_kernel != 0 and floor > 0
     if c.full_layers:
         seconds = max(floor, _decode_floor(c, longest))
-        seconds = c.full_layers * (seconds + _decode_work(c, count, step.total, longest))
+        seconds = c.full_layers * (seconds + _decode_layer(c, beside, count, step.total, longest))
     if c.windowed_layers:
         longest = min(longest, c.window)
-        work = _decode_work(c, count, step.clipped, longest)
+        work = _decode_layer(c, beside, count, step.clipped, longest)
         seconds += c.windowed_layers * (max(floor, _decode_floor(c, longest)) + work)
     return seconds
 

@@ -17,6 +17,14 @@ LONE_PROCESSOR_SHARE = 3.0
 # read for the product with the values.
 SCORE_PASSES = 4
 SCORE_BYTES = 2
+# FlashAttention 2 serves a step that has prompt chunks in it with one kernel for all requests: there a decode takes a
+# tile of 64 query rows for each of its heads, heads that share KV not packed into one, and walks its KV in blocks of
+# 128 keys, not split over SMs (vllm-project/flash-attention, csrc/flash_attn/flash_fwd_launch_template.h: the paged
+# "split" kernel; flash_api.cpp packs heads and splits KV only where no request has more than one query).
+BESIDE_ROWS = 64
+BESIDE_KEYS = 128
+# Part of `prefill_mfu` that such tiles reach. Fitted on half of accuracy/data/mixed_attention_llmservingsim.csv.
+BESIDE_SHARE = 0.86
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,7 @@ class AttentionRates:
     bandwidth: float
     processors: int
     efficiency: AttentionEfficiency
+    one_kernel: bool = False  # decodes beside prompt chunks are computed as if they were chunks (FlashAttention 2)
 
 
 def attended(prefix: float, chunk: float, window: int | None) -> float:
@@ -141,6 +150,29 @@ def decode_work(
         return work
     alone = longest * shape.kv_bytes / shape.kv_heads * rates.processors / (rates.bandwidth * LONE_PROCESSOR_SHARE)
     return max(work, alone)
+
+
+def decodes_work(
+    count: int, context: float, longest: float, shape: AttentionShape, rates: AttentionRates, *, beside: bool
+) -> float:
+    """As `decode_work`; `beside`: prompt chunks are in the step, beside which no kernel is faster than alone."""
+    alone = decode_work(count, context, longest, shape, rates)
+    if not (beside and rates.one_kernel):
+        return alone
+    return max(alone, beside_prompts_work(count, context, longest, shape, rates))
+
+
+def beside_prompts_work(
+    count: int, context: float, longest: float, shape: AttentionShape, rates: AttentionRates
+) -> float:
+    """Seconds beyond the floor for decodes in a step that has prompt chunks, with `one_kernel`; as in `decode_work`.
+
+    Compute counts, not traffic: the heads that share KV read it one after another, mostly from L2.
+    """
+    both, half = shape.query_width + shape.value_width, BESIDE_KEYS / 2  # the last block is half full on average
+    average = shape.heads * max(context + count * half, count * BESIDE_KEYS) / rates.processors
+    compute = 2 * both * BESIDE_ROWS * max(average, longest + half, BESIDE_KEYS) * rates.processors
+    return compute / (rates.flops * rates.efficiency.prefill_mfu * BESIDE_SHARE)
 
 
 def _norm(a: float, b: float) -> float:

@@ -45,6 +45,9 @@ FAMILIAR = ("ampere", "hopper", "blackwell")
 
 # Blackwell, data centre and workstation (major compute capability; NVIDIA's architecture white papers).
 FP4_CAPABILITIES = (10, 12)
+# Major compute capabilities that vLLM serves with FlashAttention 2: version 3 needs Hopper, and the B200's default is
+# FlashInfer (ENGINE: attention backends).
+FLASH_ATTENTION_2 = (8, 12)
 
 # The CPU profile carries no figures, since a node may have any CPU. A server core with AVX-512 does about 0.05 TFLOP/s
 # in FP32 and a socket reads about 100 GB/s; 16 cores of one socket are assumed. Good for an order of magnitude.
@@ -78,6 +81,7 @@ class Device:
     familiar: bool  # those of another product with the like memory and power are
     rough: bool = False  # figures assumed, not from a data sheet
     fp4: bool = False  # multiplies 4-bit floats; profiles name no rate for it
+    flash_attention_2: bool = False  # vLLM's attention here, for KV in 16 bits
     mesh: int = 0  # devices of a node that are joined pair by pair, each pair with its part of `link`; 0: by a switch
 
     @property
@@ -115,6 +119,7 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         familiar=generation in FAMILIAR,
         rough=profile.fp16_tflops is None or profile.memory_bandwidth_gb_per_second is None,
         fp4=(capability(profile) or (0, 0))[0] in FP4_CAPABILITIES,
+        flash_attention_2=(capability(profile) or (0, 0))[0] in FLASH_ATTENTION_2,
         mesh=profile.devices_per_node if profile.vendor in MESHES else 0,
     )
 

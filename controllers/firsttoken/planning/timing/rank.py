@@ -96,9 +96,10 @@ def attention(
     """Shape during prefill and during decode (with MLA they differ), and the rates of both."""
     kv = kv_format(kv_cache_dtype, 4 if device.cpu else 2)
     kv_bytes = kv_bytes_per_token_and_layer(facts, tensor_parallel, kv.element, kv.scale)
-    rates = AttentionRates(
-        device.flops, device.bandwidth, device.processors, found.attention["fp8" if kv.element <= 1 else "bf16"]
-    )
+    fitted = found.attention["fp8" if kv.element <= 1 else "bf16"]
+    # FlashAttention 2 keeps KV in 16 bits; the kernels for other formats, MLA and sinks take decodes apart.
+    one_kernel = device.flash_attention_2 and kv.element > 1 and not (facts.kv_lora_rank or facts.attention_sinks)
+    rates = AttentionRates(device.flops, device.bandwidth, device.processors, fitted, one_kernel)
     heads = max(1, -(-facts.num_attention_heads // tensor_parallel))
     query_width, value_width = head_widths(facts)
     if facts.kv_lora_rank:

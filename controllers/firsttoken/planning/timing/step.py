@@ -12,7 +12,7 @@ from typing import NamedTuple
 from firsttoken.planning.timing import rank
 from firsttoken.planning.timing.attention import (
     decode_floor,
-    decode_work,
+    decodes_work,
     prefill_floor,
     prefill_work,
     untiled_seconds,
@@ -281,14 +281,16 @@ class StepModel:
         if not count:
             return floor * self.facts.num_hidden_layers
         rates, seconds = self._attention_rates, 0.0
+        beside = floor > 0  # the floor of a step with chunks
         if self._full:
             seconds = max(floor, decode_floor(longest, rates))
-            seconds = self._full * (seconds + decode_work(count, total, longest, self._decode_full, rates))
+            work = decodes_work(count, total, longest, self._decode_full, rates, beside=beside)
+            seconds = self._full * (seconds + work)
         if self._windowed:
             width = self.facts.sliding_window or longest
             seen = min(total, count * width) if isinstance(decodes, Decodes) else _clipped(decodes, width)
             longest = min(longest, width)
-            work = decode_work(count, seen, longest, self._decode, rates)
+            work = decodes_work(count, seen, longest, self._decode, rates, beside=beside)
             seconds += self._windowed * (max(floor, decode_floor(longest, rates)) + work)
         return seconds
 
