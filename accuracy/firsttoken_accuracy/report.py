@@ -216,7 +216,9 @@ since every head reads the KV again: that is not modelled.
 WHOLE = """## Whole prefills and decode steps
 
 Nothing of the dense models is in any fit: their times are sums of kernels. Of the end-to-end runs (mixtures of experts,
-for which there is no kernel table) the experts' efficiencies and the API's cost are fitted on the rows not kept out.
+for which there is no kernel table) the experts' efficiencies and the API's cost are fitted on the rows not kept out;
+then the former, those of NVFP4 and INT4 too, on runs under load that the simulator plays (`loaded.py`; same parts kept
+out; [how far off](simulator.md#against-measured-runs)). The four parts in turn repeat the first of both fits alone.
 
 Which rows count is decided by rules on what a row is, not on its error; but not all of them were written before errors
 were seen. Before: formats and parallelism that Firsttoken plans, the newest release, few clients, one prompt, no decode
@@ -245,8 +247,8 @@ LIMITS = """## What is not known
   head widths other than 128 and pipeline stages have no kernel table: they are computed, not checked.
 - Decodes beside prompt chunks on A100, L40S, L4 and A10: the formula is that of their kernel, its one coefficient is
   from an RTX PRO 6000.
-- Experts: two models, Hopper and Blackwell. In 16 bits they get what MXFP4 got on
-  Hopper, where it is expanded to 16 bits, and the widest interval.
+- Experts: three models, Hopper and Blackwell. In 16 bits they get what MXFP4 got on Hopper, where it is expanded to 16
+  bits; NVFP4 and INT4 were measured on Blackwell alone. All three carry the widest interval.
 - L40S: what the others reach says least of it, and TP over PCIe depends on the board.
 - TTFT under load is queueing: not of this model, but of the simulator on top of it.
 """

@@ -6,7 +6,7 @@ scripts) where its scripts say it, else vLLM's default. Docs: docs/simulator.md.
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,8 @@ from firsttoken.planning.memory import BLOCK_TOKENS, EngineLoad, memory_budget
 from firsttoken.planning.numerics import choose_numerics
 from firsttoken.planning.parallelism import why_not_divisible
 from firsttoken.planning.refusal import InfeasibleError
-from firsttoken.planning.timing.device import device_from_profile
+from firsttoken.planning.timing.device import Device, device_from_profile
+from firsttoken.planning.timing.efficiency import Efficiencies, efficiencies
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import ModelFacts
 from firsttoken.simulation.errors import SimulationInputError
@@ -100,13 +101,17 @@ class MeasuredEngine:
     facts: ModelFacts
     profile: AcceleratorProfileSpec
     run: MeasuredRun
+    found: Callable[[Device], Efficiencies] = efficiencies
 
     @cached_property
     def model(self) -> StepModel:
         """The planner's time model of it."""
         run = self.run
         device = device_from_profile(self.profile)
-        return StepModel(self.facts, device, tensor_parallel=run.tensor_parallel, kv_cache_dtype=run.kv_cache_dtype)
+        return StepModel(
+            self.facts, device, tensor_parallel=run.tensor_parallel, kv_cache_dtype=run.kv_cache_dtype,
+            found=self.found(device),
+        )  # fmt: skip
 
     @property
     def max_num_seqs(self) -> int:
@@ -163,8 +168,11 @@ def _numbered(rows: "csv.DictReader[str]", name: str) -> Iterator[tuple[int, Map
         raise SimulationInputError(f"{name}:{rows.line_num}: no CSV: {error}") from error
 
 
-def engine_of(run: MeasuredRun) -> MeasuredEngine:
-    """The engine of a run. Raises SimulationInputError, one line: what of it is not known or not modelled."""
+def engine_of(run: MeasuredRun, found: Callable[[Device], Efficiencies] = efficiencies) -> MeasuredEngine:
+    """The engine of a run; `found`: efficiencies other than the shipped ones, for the fit.
+
+    Raises SimulationInputError, one line: what of it is not known or not modelled.
+    """
     profile = measured_profile(run.system)
     if profile is None:
         known = ", ".join((*SYSTEMS, "b300_sxm"))
@@ -182,7 +190,7 @@ def engine_of(run: MeasuredRun) -> MeasuredEngine:
         choose_numerics(facts, [profile])
     except InfeasibleError as error:
         raise SimulationInputError(error.infeasible.message) from error
-    return MeasuredEngine(facts, profile, run)
+    return MeasuredEngine(facts, profile, run, found)
 
 
 def _run(line: int, row: Mapping[str, str | None]) -> MeasuredRun:

@@ -1,10 +1,13 @@
 """Measured runs played again: the closed loop of the benchmark, on the compiled engine."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firsttoken.planning.timing.device import Device
+from firsttoken.planning.timing.efficiency import Efficiencies, efficiencies
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.measured_runs import MAX_NUM_SEQS, TOKEN_BUDGET, MeasuredEngine, MeasuredRun, engine_of
 from firsttoken.simulation.requests import Requests
@@ -32,7 +35,9 @@ class Replayed:
 class Replay:
     """Predicts runs; tables of equal engines and results of equal configurations are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: Callable[[Device], Efficiencies] = efficiencies) -> None:
+        """`found`: efficiencies other than the shipped ones, for the fit."""
+        self._efficiencies = found
         self._tables: dict[tuple[object, ...], StepTable] = {}
         self._found: dict[tuple[object, ...], Replayed] = {}
 
@@ -44,7 +49,7 @@ class Replay:
         return self._found[key]
 
     def _predict(self, run: MeasuredRun) -> Replayed:
-        engine = engine_of(run)
+        engine = engine_of(run, self._efficiencies)
         table = self._table(engine)
         settings = EngineSettings(
             token_budget=TOKEN_BUDGET,

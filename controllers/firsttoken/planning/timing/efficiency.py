@@ -48,7 +48,7 @@ class Efficiencies:
 
     gemm: Mapping[str, GemmEfficiency]  # by number format: bf16, fp8, fp8_block
     attention: Mapping[str, AttentionEfficiency]  # by format of the KV cache: bf16, fp8
-    experts: Mapping[str, ExpertEfficiency]  # by number format: bf16, fp8, mxfp4
+    experts: Mapping[str, ExpertEfficiency]  # by number format: bf16, fp8, mxfp4; nvfp4 and int4 where measured
     nvlink: LinkEfficiency
     pcie: LinkEfficiency
     transfer: TransferEfficiency

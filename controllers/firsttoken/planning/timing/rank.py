@@ -69,12 +69,14 @@ def formats(facts: ModelFacts, device: Device, found: Efficiencies) -> Formats:
         return Formats(head, _rates(device, found, computed, MXFP4_BYTES), head, "mxfp4", True)
     if computed == "bf16":
         stored = _rates(device, found, "bf16", facts.weight_bytes_per_parameter)
-        return Formats(stored, stored, head, "bf16", False)
+        four = facts.weight_bytes_per_parameter < LEAST_EIGHT_BITS
+        return Formats(stored, stored, head, "int4" if four and "int4" in found.experts else "bf16", False)
     # INT8 and FP4 have no kernel table: at the efficiency of FP8, INT8 of its own peak, FP4 of the peak of FP8, which
     # it is not slower than.
     key = "fp8_block" if facts.weight_group == 128 else "fp8"
     layers = _rates(device, found, key, facts.weight_bytes_per_parameter, integers=computed == "int8")
-    return Formats(layers, layers, head, "fp8", computed == "fp8")
+    experts = "nvfp4" if computed == "fp4" and "nvfp4" in found.experts else "fp8"
+    return Formats(layers, layers, head, experts, computed == "fp8")
 
 
 def _rates(device: Device, found: Efficiencies, key: str, weight_bytes: float, *, integers: bool = False) -> GemmRates:
