@@ -158,13 +158,13 @@ def lines(table: Table) -> Iterable[str]:
         found = replay(run)
         kept = "in the fit" if format_of(run) and part(run) and not contradicts(run) else "kept out"
         errors = (found.ttft / run.ttft - 1, found.tpot / run.tpot - 1)
-        for key in ((run.model.split("/")[-1], run.precision, run.system, kept), ("all", "", "", kept)):
-            groups.setdefault(key, []).append(errors)
+        for group in ((run.model.split("/")[-1], run.precision, run.system, kept), ("all", "", "", kept)):
+            groups.setdefault(group, []).append(errors)
     yield "| model | weights | GPU | | rows | TTFT median | mean | bias | TPOT median | mean | bias |\n"
     yield "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n"
-    for key, errors in sorted(groups.items(), key=lambda g: (g[0][0] == "all", g[0])):
+    for key, pairs in sorted(groups.items(), key=lambda g: (g[0][0] == "all", g[0])):
         cells = []
-        for values in np.array(errors).T:
+        for values in np.array(pairs).T:
             size = np.abs(values)
             cells += [f"{100 * np.median(size):.1f}", f"{100 * size.mean():.1f}", f"{100 * values.mean():+.1f}"]
-        yield f"| {' | '.join(key)} | {len(errors)} | {' | '.join(cells)} |\n"
+        yield f"| {' | '.join(key)} | {len(pairs)} | {' | '.join(cells)} |\n"
