@@ -130,7 +130,7 @@ def shape_reason(chosen: Forecast, looked: Sequence[Forecast]) -> Reason:
         text += f"; what is within {(ALIKE - 1) * 100:.0f} % a GPU counts as equal, and the smaller replica is taken"
     if chosen.keeps_promises and chosen.goodput.binding is not None:
         text += f"; more would break {describe(chosen.goodput.binding)}"
-        if chosen.goodput.rate < DEAR * chosen.most:
+        if not chosen.uses(DEAR):
             text += f" (without the SLOs a replica could serve {number(chosen.most)})"
     return Reason("TensorParallel", text)
 

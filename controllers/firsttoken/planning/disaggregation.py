@@ -42,8 +42,8 @@ class Layouts:
     def promising(self, target: Target, budgets: tuple[int, ...], most_running: int) -> "Layouts":
         """The same with another TPOT promise, colocated with the token budget that carries most then."""
         kept = tuple(p for p in self.serve.promises if p.metric != TPOT)
-        serve, prefill, decode = (replace(f, promises=(*kept, target)) for f in (self.serve, self.prefill, self.decode))
-        return Layouts(best_budget(serve, budgets, most_running), prefill, decode, self.limit)
+        serve, decode = (replace(f, promises=(*kept, target), near=0.0) for f in (self.serve, self.decode))
+        return Layouts(best_budget(serve, budgets, most_running), self.prefill, decode, self.limit)
 
     def answers(self, rate: float, split: Split) -> tuple[tuple[float, float], tuple[float, float]]:
         """TTFT and TPOT at P95, colocated and apart, when the service has `rate` requests a second. Seconds."""
@@ -112,7 +112,12 @@ def _layouts(forecasting: Forecasting, role: Role, sized: Sized, serve: Forecast
     decode = forecasting.ask(replace(role, name="decode"), sized.budgets, sized.candidate, limits=limits)
     wide = EngineLimits(sized.budgets.ceiling, limits.max_running, limits.kv_tokens)
     prefill = forecasting.ask(
-        replace(role, name="prefill"), sized.budgets, sized.candidate, limits=wide, handover=handover_to(decode)
+        replace(role, name="prefill"),
+        sized.budgets,
+        sized.candidate,
+        limits=wide,
+        handover=handover_to(decode),
+        near=serve.goodput.rate,
     )
     return Layouts(serve, prefill, decode, forecasting.spec.accelerator.max_count)
 

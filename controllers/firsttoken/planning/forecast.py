@@ -10,7 +10,7 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.calibration import STAGES_OF, Calibration, Measured
 from firsttoken.planning.load.curves import EngineLimits, StepCurves
 from firsttoken.planning.load.demand import RequestShape
-from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, keeps, largest_rate, targets
+from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, ceiling, keeps, largest_rate, targets
 from firsttoken.planning.load.replica import LoadModel, ReplicaState
 from firsttoken.planning.load.responses import Handover
 from firsttoken.planning.parallelism import Candidate
@@ -98,13 +98,17 @@ class Forecast:
     @cached_property
     def keeps_promises(self) -> bool:
         """Whether there is a rate at which the promises are kept, and, if nobody made them, one worth having."""
-        rate = self.goodput.rate
-        return rate > 0 and (self.promised or rate >= LEAST_OF_CAPACITY * self.most)
+        return self.goodput.rate > 0 and (self.promised or self.uses(LEAST_OF_CAPACITY))
 
     @cached_property
     def most(self) -> float:
         """Requests a second that a replica can serve at all."""
-        return largest_rate(self.load, ()).rate
+        return largest_rate(self.load, (), self.near).rate
+
+    def uses(self, part: float) -> bool:
+        """Whether the promises leave at least that part of `most`, which is only looked for if it is close."""
+        rate = self.goodput.rate
+        return rate >= part * ceiling(self.load) or rate >= part * self.most
 
     @property
     def capacity(self) -> float:
@@ -125,11 +129,11 @@ class Forecast:
         """Whether a replica keeps the promises at `rate` requests a second."""
         return keeps(self.load, self.promises, rate)
 
-    def with_limits(self, limits: EngineLimits) -> "Forecast":
-        """The same replica started with other limits."""
+    def with_limits(self, limits: EngineLimits, near: float = 0.0) -> "Forecast":
+        """The same replica started with other limits, expected to carry about `near` requests a second."""
         if limits == self.load.engine:
             return self
-        return replace(self, load=self.load.with_limits(limits), near=self.goodput.rate)
+        return replace(self, load=self.load.with_limits(limits), near=near)
 
 
 def forecast(
@@ -141,8 +145,12 @@ def forecast(
     *,
     kv_cache_dtype: str = "auto",
     handover: Handover | None = None,
+    near: float = 0.0,
 ) -> Forecast:
-    """Of one shape on an accelerator (its name and profile). Nothing is remembered beyond the call."""
+    """Of one shape on an accelerator (its name and profile). Nothing is remembered beyond the call.
+
+    `near`: requests a second that it is expected to carry.
+    """
     accelerator, profile = device_of
     device = device_from_profile(profile)
     own = STAGES_OF[role]
@@ -155,7 +163,7 @@ def forecast(
     calibrated = tuple(known.values())
     interval = figures(interval)
     return Forecast(
-        role, device, candidate, load, calibrated, interval, question.promises, kv_cache_dtype, question.promised
+        role, device, candidate, load, calibrated, interval, question.promises, kv_cache_dtype, question.promised, near
     )
 
 

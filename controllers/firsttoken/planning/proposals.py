@@ -1,6 +1,7 @@
 """What may be better and needs a proof first: a split (disaggregation.py), quantised weights or KV (M4.1, M4.4)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from firsttoken.api.engine import EnginePins
 from firsttoken.planning.accelerators import can_serve_fp8_weights
@@ -14,7 +15,7 @@ from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.roles import Role
 from firsttoken.planning.sizing import Forecasting, Sized, engine_load, memory_of
-from firsttoken.planning.token_budgets import allowed_budgets, best_budget, near
+from firsttoken.planning.token_budgets import allowed_budgets, best_budget, near, with_budget
 from firsttoken.planning.types import ModelFacts, Reason
 from firsttoken.planning.words import number
 
@@ -39,8 +40,8 @@ def _fp8_weights(forecasting: Forecasting, roles: tuple[Role, ...], sized: Sized
     if question.facts.quantization or not able:
         return []
     facts = replace(question.facts, quantization="fp8", weight_bytes_per_parameter=1.0, activations="fp8")
-    other = _variant(forecasting, roles[-1], sized, last, facts=facts, kv_cache_dtype=last.kv_cache_dtype)
-    return _gain("Fp8WeightsProposal", "FP8 weights (spec.model.quantization: fp8)", last, other)
+    others = _variants(forecasting, roles[-1], sized, last, facts=facts, kv_cache_dtype=last.kv_cache_dtype)
+    return _gain("Fp8WeightsProposal", "FP8 weights (spec.model.quantization: fp8)", last, others)
 
 
 def _fp8_kv(forecasting: Forecasting, roles: tuple[Role, ...], sized: Sized, last: Forecast) -> list[Reason]:
@@ -48,8 +49,8 @@ def _fp8_kv(forecasting: Forecasting, roles: tuple[Role, ...], sized: Sized, las
     pins, facts = forecasting.spec.engine.pins or EnginePins(), forecasting.question.facts
     if pins.kv_cache_dtype is not None or not all(_reads_fp8_kv(facts, r, pins.attention_backend) for r in roles):
         return []
-    other = _variant(forecasting, roles[-1], sized, last, facts=facts, kv_cache_dtype="fp8")
-    return _gain("Fp8KVProposal", "an FP8 KV cache (spec.engine.pins.kvCacheDtype: fp8)", last, other)
+    others = _variants(forecasting, roles[-1], sized, last, facts=facts, kv_cache_dtype="fp8")
+    return _gain("Fp8KVProposal", "an FP8 KV cache (spec.engine.pins.kvCacheDtype: fp8)", last, others)
 
 
 def _reads_fp8_kv(facts: ModelFacts, role: Role, backend: str | None) -> bool:
@@ -62,10 +63,30 @@ def _reads_fp8_kv(facts: ModelFacts, role: Role, backend: str | None) -> bool:
     return True
 
 
-def _variant(
+@dataclass(frozen=True)
+class Variants:
+    """A replica in other number formats, and the token budgets it may have: shorter steps allow another one."""
+
+    found: Forecast
+    budgets: tuple[int, ...]
+    running: int  # requests that run at once at most
+
+    def any_keeps(self, rate: float) -> bool:
+        """Whether one of them keeps the promises at that rate."""
+        return any(with_budget(self.found, b, self.running, rate).keeps(rate) for b in self.budgets)
+
+    @cached_property
+    def best(self) -> Forecast:
+        """The one that carries most."""
+        return best_budget(self.found, self.budgets, self.running)
+
+
+def _variants(
     forecasting: Forecasting, role: Role, sized: Sized, last: Forecast, *, facts: ModelFacts, kv_cache_dtype: str
-) -> Forecast:
-    """The same replica in other number formats: with what its memory holds then, and the budget that carries most."""
+) -> Variants:
+    """The same replica in other number formats, with what its memory holds then. Today's budget is the best of today's
+    formats, so it and its neighbours are tried.
+    """
     budgets, shape = sized.budgets, last.candidate
     spec, longest = forecasting.spec, forecasting.question.shape.prompts.longest + 1
     load = engine_load(spec, role, budgets, longest, kv_cache_dtype)
@@ -84,9 +105,9 @@ def _variant(
         EngineLimits(budget, min(running, budget), max(1, memory.kv_cache_tokens)),
         kv_cache_dtype=kv_cache_dtype,
         handover=last.load.handover,
+        near=last.goodput.rate,
     )
-    # Shorter steps allow another budget; today's is the best of today's formats.
-    return best_budget(found, near(allowed_budgets(forecasting.spec, role.name, budgets), budget), running)
+    return Variants(found, near(allowed_budgets(forecasting.spec, role.name, budgets), budget), running)
 
 
 def _carried_over(last: Forecast, accelerator: str, facts: ModelFacts, kv_cache_dtype: str) -> Calibration:
@@ -104,9 +125,15 @@ def _carried_over(last: Forecast, accelerator: str, facts: ModelFacts, kv_cache_
     )
 
 
-def _gain(code: str, what: str, last: Forecast, other: Forecast) -> list[Reason]:
-    """Compared at their capacity, or, where today's formats keep the promises at no rate, whether the others do."""
-    now, then, off = last.goodput.rate, other.goodput.rate, max(last.interval, other.interval)
+def _gain(code: str, what: str, last: Forecast, others: Variants) -> list[Reason]:
+    """Compared at their capacity, or, where today's formats keep the promises at no rate, whether the others do.
+
+    That capacity is only looked for where the others keep the promises at a rate which would be a gain.
+    """
+    now, off = last.goodput.rate, max(last.interval, others.found.interval)
+    if now and not others.any_keeps(now * (1 + off)):
+        return []
+    other, then = others.best, others.best.goodput.rate
     if not beyond(then, now, off):
         return []
     held = f"KV for {other.load.engine.kv_tokens} tokens instead of {last.load.engine.kv_tokens}"

@@ -104,12 +104,13 @@ class Forecasting:
         before: list[Forecast] = []
 
         def ask(candidate: Candidate) -> Forecast:
-            found = self.ask(role, budgets, candidate, handover=handover)
             tried: Sequence[int] = allowed
+            expected = 0.0
             if before:  # shapes of one model differ little in what suits them
                 last = before[-1]
                 tried = sorted({*near(allowed, last.load.engine.token_budget), budgets.start})
-                found = replace(found, near=last.per_gpu * candidate.gpus)
+                expected = last.per_gpu * candidate.gpus
+            found = self.ask(role, budgets, candidate, handover=handover, near=expected)
             before.append(best_budget(found, tried, self.running(role, candidate)))
             return before[-1]
 
@@ -130,8 +131,11 @@ class Forecasting:
         *,
         limits: EngineLimits | None = None,
         handover: Handover | None = None,
+        near: float = 0.0,
     ) -> Forecast:
-        """The forecast of one shape, by default with the limits it would be started with."""
+        """The forecast of one shape, by default with the limits it would be started with. `near`: requests a second
+        that it is expected to carry.
+        """
         pins = self.spec.engine.pins or EnginePins()
         if limits is None:
             seqs = self.running(role, candidate)
@@ -144,6 +148,7 @@ class Forecasting:
             limits,
             kv_cache_dtype=pins.kv_cache_dtype or "auto",
             handover=handover,
+            near=near,
         )
 
 

@@ -67,7 +67,8 @@ def _role_start(spec: InferenceServiceSpec, forecasting: Forecasting, role: Role
         return sized
     allowed = allowed_budgets(spec, role.name, sized.budgets)
     if not given_budget(spec) and role.name != "decode":
-        tried = [with_budget(sized.forecast, b, forecasting.running(role, sized.candidate)) for b in allowed]
+        found, running = sized.forecast, forecasting.running(role, sized.candidate)
+        tried = [with_budget(found, b, running, found.goodput.rate) for b in allowed]
         sized = _with_budget(forecasting, sized, sized.forecast, tried)
     return _with_cap(spec, forecasting, sized)
 

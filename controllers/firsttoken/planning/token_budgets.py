@@ -6,7 +6,7 @@ from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.forecast import Forecast
 from firsttoken.planning.load.curves import EngineLimits
-from firsttoken.planning.load.goodput import GRID_STEP
+from firsttoken.planning.load.goodput import GRID_STEP, Goodput
 from firsttoken.planning.memory import BLOCK_TOKENS
 from firsttoken.planning.settings import Budgets
 
@@ -36,10 +36,12 @@ def near(allowed: Sequence[int], budget: int) -> tuple[int, ...]:
     return tuple(allowed[max(0, at - 1) : at + 2])
 
 
-def with_budget(found: Forecast, budget: int, most_running: int) -> Forecast:
-    """The same replica with another token budget. Each running request takes at least one token of a step."""
-    kv = found.load.engine.kv_tokens
-    return found.with_limits(EngineLimits(budget, min(most_running, budget), kv))
+def with_budget(found: Forecast, budget: int, most_running: int, near: float) -> Forecast:
+    """The same replica with another token budget, expected to carry about `near` requests a second.
+
+    Each running request takes at least one token of a step.
+    """
+    return found.with_limits(EngineLimits(budget, min(most_running, budget), found.load.engine.kv_tokens), near)
 
 
 def best_budget(found: Forecast, allowed: Sequence[int], most_running: int) -> Forecast:
@@ -49,10 +51,16 @@ def best_budget(found: Forecast, allowed: Sequence[int], most_running: int) -> F
     all of `allowed` are looked at, but one that breaks a promise at a rate just above the best so far is left at that.
     """
     best = found
-    for budget in reversed(allowed):
-        other = with_budget(found, budget, most_running)
+    for budget in reversed([b for b in allowed if b != found.load.engine.token_budget]):
+        other = with_budget(best, budget, most_running, best.goodput.rate)
         if best.goodput.rate > 0 and not other.keeps(best.goodput.rate * GRID_STEP):
             continue
-        if (other.goodput.rate, -other.goodput.missed_by) > (best.goodput.rate, -best.goodput.missed_by):
+        if _better(other.goodput, best.goodput):
             best = other
     return best
+
+
+def _better(one: Goodput, other: Goodput) -> bool:
+    if one.rate != other.rate:
+        return one.rate > other.rate
+    return one.missed_by < other.missed_by

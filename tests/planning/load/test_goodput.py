@@ -97,3 +97,14 @@ def test_it_asks_for_few_rates(work: RequestShape, monkeypatch: pytest.MonkeyPat
     largest_rate(load, targets(default_slos(Profile.CHAT)))
     assert 2 < len(asked) <= 2 + math.log2(GRID_POINTS)
     assert len(set(asked)) == len(asked), "none twice"
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.sampled_from(ENGINES), st.sampled_from(SHAPES), st.floats(0.01, 5), st.floats(0.005, 2), st.floats(1e-4, 100))
+def test_where_the_search_begins_changes_nothing(
+    engine: Engine, work: RequestShape, ttft: float, tpot: float, guess: float
+) -> None:
+    promises = [Target("TTFT", 95, ttft), Target("TPOT", 95, tpot)]
+    load = engine.load(work)
+    found, other = largest_rate(load, promises), largest_rate(load, promises, guess)
+    assert (found.rate, found.binding, found.floor) == (other.rate, other.binding, other.floor)

@@ -5,7 +5,6 @@ Each is evaluated at a coarse grid of decodes and interpolated between, so that 
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,12 +29,22 @@ class EngineLimits:
     kv_tokens: int  # tokens of KV that fit
 
 
+class Steps(NamedTuple):
+    """A step beside a number of decodes, seconds."""
+
+    decode: float  # without prompts
+    full: float  # its budget filled with prompts of the shape
+    single: float  # with the one typical prompt in it, or with as much of it as fits
+
+
 class PromptSteps(NamedTuple):
     """The steps of one prompt beside a number of decodes, seconds."""
 
     seconds: float  # until its first token
-    occupied: float  # until the next prompt may begin
-    left: float  # what others may add to the last of them
+    occupied: float  # until the next prompt may begin: with several stages less than that
+    # What others may add to the last of them at most, which is what is missing to a full one. The least time of a step
+    # is paid once: a longer prompt leaves others less, but then its own step takes more.
+    left: float
 
 
 class StepCurves:
@@ -50,9 +59,11 @@ class StepCurves:
         """`token_budget` of the engine, tokens a step."""
         self.model, self.shape, self.token_budget = model, shape, token_budget
         self.stages = model.stages
-        self._known: dict[tuple[str, int, int, int], float] = {}
-        self._prompts: dict[tuple[int, int, int], PromptSteps] = {}
-        self._decodes: dict[int, float] = {}  # no budget changes these
+        self._known: dict[int, Steps] = {}  # by the point of GRID
+        self._prompts: dict[tuple[int, int, int], PromptSteps] = {}  # by tokens, cached tokens and point
+        self._chunks: dict[tuple[int, int], StepTime] = {}  # that fill a step, by the tokens before them and decodes
+        self._decodes: dict[int, float] = {}  # by point; no budget changes these and the next
+        self._batches: dict[int, Decodes] = {}
         self._family = {token_budget: self}
         uncached = shape.mean_uncached
         pairs = sum(c.share * c.uncached * (c.cached + c.uncached / 2) for c in shape.prompt_classes)
@@ -64,7 +75,7 @@ class StepCurves:
         found = self._family.get(token_budget)
         if found is None:
             found = self._family[token_budget] = StepCurves(self.model, self.shape, token_budget)
-            found._family, found._decodes = self._family, self._decodes
+            found._family, found._decodes, found._batches = self._family, self._decodes, self._batches
         return found
 
     def room(self, decodes: float) -> float:
@@ -81,61 +92,67 @@ class StepCurves:
 
     def decode(self, decodes: float) -> float:
         """A step of decodes only."""
-        return self._between(decodes, self._decode, ("decode", 0, 0))
+        low, part = self._place(decodes)
+        return _line(self._decode(low), self._decode(low + 1), part) if part else self._decode(low)
 
     def full(self, decodes: float) -> float:
         """A step whose budget is filled with prompts of the shape."""
-        return self._between(decodes, self._full, ("full", 0, 0))
+        return self.steps(decodes).full
 
-    def single(self, decodes: float) -> float:
-        """A step with the one typical prompt in it, or with as much of it as fits."""
-        return self._between(decodes, self._single, ("single", 0, 0))
+    def steps(self, decodes: float) -> Steps:
+        """All three kinds."""
+        low, part = self._place(decodes)
+        a = self._steps(low)
+        if not part:
+            return a
+        b = self._steps(low + 1)
+        return Steps(_line(a[0], b[0], part), _line(a[1], b[1], part), _line(a[2], b[2], part))
 
-    def prefill(self, prompt: PromptClass, decodes: float) -> float:
-        """All steps of one prompt, alone with the decodes."""
-        return self._between(
-            decodes, lambda n: self._steps(prompt, n).seconds, ("prefill", prompt.tokens, prompt.cached)
-        )
+    def prompt(self, prompt: PromptClass, decodes: float) -> PromptSteps:
+        """The steps of one prompt, alone with the decodes."""
+        low, part = self._place(decodes)
+        a = self._prompt(prompt, low)
+        if not part:
+            return a
+        b = self._prompt(prompt, low + 1)
+        return PromptSteps(_line(a[0], b[0], part), _line(a[1], b[1], part), _line(a[2], b[2], part))
 
-    def occupied(self, prompt: PromptClass, decodes: float) -> float:
-        """What these steps keep the next prompt waiting for: with several stages less than they take."""
-        key = ("occupied", prompt.tokens, prompt.cached)
-        return self._between(decodes, lambda n: self._steps(prompt, n).occupied, key)
-
-    def left(self, prompt: PromptClass, decodes: float) -> float:
-        """What other prompts add to the last of these steps at most, which is what is missing to a full one.
-
-        The least time of a step is paid once: a longer prompt leaves others less, but then its own step takes more.
-        """
-        return self._between(decodes, lambda n: self._steps(prompt, n).left, ("left", prompt.tokens, prompt.cached))
-
-    def _between(self, decodes: float, evaluate: Callable[[int], float], key: tuple[str, int, int]) -> float:
+    def _place(self, decodes: float) -> tuple[int, float]:
+        """The last point of GRID at or below the decodes of a batch, and how far they are on the way to the next."""
         decodes = self._each(decodes)
-        i = bisect_right(GRID, decodes) - 1
-        low, high = GRID[i], GRID[min(i + 1, len(GRID) - 1)]
-        at_low = self._at(low, evaluate, key)
-        if decodes <= low or high == low:
-            return at_low
-        return at_low + (self._at(high, evaluate, key) - at_low) * (decodes - low) / (high - low)
+        low = bisect_right(GRID, decodes) - 1
+        if low == len(GRID) - 1:
+            return low, 0.0
+        return low, (decodes - GRID[low]) / (GRID[low + 1] - GRID[low])
 
-    def _at(self, decodes: int, evaluate: Callable[[int], float], key: tuple[str, int, int]) -> float:
-        full_key = (*key, decodes)
-        found = self._known.get(full_key)
+    def _steps(self, point: int) -> Steps:
+        found = self._known.get(point)
         if found is None:
-            found = self._known[full_key] = evaluate(decodes)
+            n = GRID[point]
+            found = self._known[point] = Steps(self._decode(point), self._full(n), self._single(n))
         return found
 
-    def _running(self, decodes: int) -> Decodes:
-        shape = self.shape
-        return Decodes(decodes, round(decodes * shape.context), round(shape.longest_context(decodes)))
+    def _prompt(self, prompt: PromptClass, point: int) -> PromptSteps:
+        key = (prompt.tokens, prompt.cached, point)
+        found = self._prompts.get(key)
+        if found is None:
+            found = self._prompts[key] = self._divide(prompt, point)
+        return found
 
     # From here on `decodes` are those of one batch.
 
-    def _decode(self, decodes: int) -> float:
-        found = self._decodes.get(decodes)
+    def _decode(self, point: int) -> float:
+        found = self._decodes.get(point)
         if found is None:
-            step = self.model.step_seconds((), self._running(decodes))
-            found = self._decodes[decodes] = self._through(step, decodes - 1)
+            n = GRID[point]
+            found = self._decodes[point] = self._through(self.model.step_seconds((), self._running(n)), n - 1)
+        return found
+
+    def _running(self, decodes: int) -> Decodes:
+        found = self._batches.get(decodes)
+        if found is None:
+            context, longest = self.shape.context, self.shape.longest_context(decodes)
+            found = self._batches[decodes] = Decodes(decodes, round(decodes * context), round(longest))
         return found
 
     def _full(self, decodes: int) -> float:
@@ -162,36 +179,38 @@ class StepCurves:
         crowded = self.stages * self.model.interval_seconds(step)
         return step.seconds - (crowded - step.seconds) * math.expm1(-max(0.0, others))
 
-    def _steps(self, prompt: PromptClass, decodes: int) -> PromptSteps:
-        key = (prompt.tokens, prompt.cached, decodes)
-        found = self._prompts.get(key)
-        if found is None:
-            found = self._prompts[key] = self._divide(prompt, decodes)
-        return found
-
-    def _divide(self, prompt: PromptClass, decodes: int) -> PromptSteps:
+    def _divide(self, prompt: PromptClass, point: int) -> PromptSteps:
         """A chunk follows the one before it as soon as the first stage is free, and never overtakes it."""
-        running, room, stages = self._running(decodes), max(1, self.token_budget - decodes), self.stages
+        decodes, stages = GRID[point], self.stages
+        running, room = self._running(decodes), max(1, self.token_budget - decodes)
         earlier = (prompt.uncached - 1) // room
         size = prompt.uncached - earlier * room
         last = self.model.step_seconds(((prompt.tokens - size, size),), running)
         alone = self._through(last, decodes)
-        filled = max(alone, self._at(decodes, self._full, ("full", 0, 0)))
+        filled = max(alone, self._steps(point).full)
         own = self.model.interval_seconds(last)
         if not earlier:
             return PromptSteps(alone, own, filled - alone)
-        before, end = self._earlier(prompt, room, earlier, running)
+        before, end = self._earlier(prompt, room, earlier, decodes)
         slowest = self._through(end, decodes) * (1 - 1 / stages)
         rest, full = (max(x, x / stages + slowest) for x in (alone, filled))
         return PromptSteps(before + rest, before + own, full - rest)
 
-    def _earlier(self, prompt: PromptClass, room: int, count: int, running: Decodes) -> tuple[float, StepTime]:
+    def _earlier(self, prompt: PromptClass, room: int, count: int, decodes: int) -> tuple[float, StepTime]:
         """Seconds until `count` full chunks have begun and the next may, and the last of them."""
 
         def step(index: float) -> StepTime:
-            return self.model.step_seconds(((prompt.cached + int(index * room), room),), running)
+            key = (prompt.cached + int(index * room), decodes)
+            found = self._chunks.get(key)
+            if found is None:
+                found = self._chunks[key] = self.model.step_seconds(((key[0], room),), self._running(decodes))
+            return found
 
         end, interval = step(count - 1), self.model.interval_seconds
         if count <= CHUNKS_ADDED:
             return sum(interval(step(i)) for i in range(count)), end
         return count * (interval(step(0)) + 4 * interval(step((count - 1) / 2)) + interval(end)) / 6, end
+
+
+def _line(low: float, high: float, part: float) -> float:
+    return low + (high - low) * part

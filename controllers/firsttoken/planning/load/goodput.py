@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from firsttoken.api.quantities import duration_seconds
 from firsttoken.api.service_inputs import SLO
@@ -17,6 +18,7 @@ TTFT, TPOT, ALL = "TTFT", "TPOT", "all"
 # better. Less than a thousandth of the capacity counts as nothing.
 GRID_STEP = 1.02
 GRID_POINTS = math.ceil(math.log(1000) / math.log(GRID_STEP))
+USUAL = 0.45  # part of the capacity that most promises leave: where a search without a guess begins
 UNLOADED = 1e-6  # part of the capacity: no request meets another
 
 
@@ -41,7 +43,12 @@ class Goodput:
     rate: float
     binding: Target | None  # the promise that a higher rate breaks by most; None: the engine's capacity
     binds: str  # Compute | RunningRequests | KVMemory: the scarcest resource there
-    floor: float | None  # what an empty engine takes for the binding promise, seconds
+    load: LoadModel | None = None  # of the replica, where a promise binds
+
+    @cached_property
+    def floor(self) -> float | None:
+        """What an empty engine takes for the binding promise, seconds."""
+        return value(_idle(self.load), self.binding) if self.load and self.binding else None
 
     @property
     def missed_by(self) -> float:
@@ -61,25 +68,27 @@ def largest_rate(load: LoadModel, promises: Sequence[Target], near: float = 0.0)
     `near`: a rate close to which it is expected; the search begins there.
     """
     own = _own(load, promises)
-    top = _capacity(load)
-    empty = load.at(top * UNLOADED)
-    if _broken(empty, own):
-        worst = _worst(empty, own)
-        return Goodput(0.0, worst, empty.steady.binds, value(empty, worst))
-    tried: dict[int, Replica] = {}
+    top = ceiling(load)
+    tried: dict[int, tuple[Replica, bool]] = {}
 
     def kept(point: int) -> bool:
-        replica = tried[point] = load.at(_rate(top, point))
-        return not replica.steady.saturated and not _broken(replica, own)
+        if point not in tried:
+            replica = load.at(_rate(top, point))
+            tried[point] = replica, not replica.steady.saturated and not _broken(replica, own)
+        return tried[point][1]
 
-    low, high = _bracket(kept, _point(top, near)) if near > 0 else (-1, GRID_POINTS)
+    first = _point(top, near or USUAL * top)
+    if not kept(first):  # else an empty engine keeps them too: waiting never falls when load rises
+        empty = _idle(load)
+        if _broken(empty, own):
+            return Goodput(0.0, _worst(empty, own), empty.steady.binds, load)
+    low, high = _bracket(kept, first) if near else (first, GRID_POINTS) if kept(first) else (-1, first)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if kept(middle) else (low, middle)
-    replica = tried[high] if high in tried else load.at(top)
+    replica = tried[high][0] if high in tried else load.at(top)
     broken = None if replica.steady.saturated or not _broken(replica, own) else _worst(replica, own)
-    floor = value(empty, broken) if broken else None
-    return Goodput(_rate(top, low) if low >= 0 else 0.0, broken, replica.steady.binds, floor)
+    return Goodput(_rate(top, low) if low >= 0 else 0.0, broken, replica.steady.binds, load)
 
 
 def _bracket(kept: Callable[[int], bool], point: int) -> tuple[int, int]:
@@ -102,12 +111,15 @@ def keeps(load: LoadModel, promises: Sequence[Target], rate: float) -> bool:
 
 def missed_when_idle(load: LoadModel, promises: Sequence[Target]) -> tuple[tuple[Target, float], ...]:
     """Each promise that even an empty engine breaks, with what it takes there, seconds; the worst first."""
-    return missed_at(load, promises, _capacity(load) * UNLOADED)
+    return _missed(_idle(load), load, promises)
 
 
 def missed_at(load: LoadModel, promises: Sequence[Target], rate: float) -> tuple[tuple[Target, float], ...]:
     """Each promise that is broken at `rate` requests a second, with what is predicted, seconds; the worst first."""
-    replica = load.at(rate)
+    return _missed(load.at(rate), load, promises)
+
+
+def _missed(replica: Replica, load: LoadModel, promises: Sequence[Target]) -> tuple[tuple[Target, float], ...]:
     found = [(p, value(replica, p)) for p in _own(load, promises) if _broken(replica, (p,))]
     return tuple(sorted(found, key=lambda f: f[0].seconds / f[1]))
 
@@ -120,7 +132,7 @@ def excess(load: LoadModel, promises: Sequence[Target], rate: float) -> float:
 
 def at_least(load: LoadModel, target: Target) -> float:
     """What `target` speaks of at the least rate that counts as one, seconds: to promise less is to carry nothing."""
-    return value(load.at(_rate(_capacity(load), 0)), target)
+    return value(load.at(_rate(ceiling(load), 0)), target)
 
 
 def value(replica: Replica, target: Target) -> float:
@@ -146,9 +158,9 @@ def _own(load: LoadModel, promises: Sequence[Target]) -> tuple[Target, ...]:
 
 
 def _worst(replica: Replica, promises: Sequence[Target]) -> Target:
-    """The promise that is exceeded by most, as a ratio: seconds of TTFT and of TPOT are not of one size."""
-    spoken = [p for p in promises if p.metric == TPOT or prompts_of(replica.curves.shape, p.bucket)]
-    return max(spoken, key=lambda p: value(replica, p) / p.seconds)
+    """Of promises that are broken, the one exceeded by most, as a ratio: seconds of TTFT and TPOT differ in size."""
+    broken = [p for p in promises if _broken(replica, (p,))]
+    return broken[0] if len(broken) == 1 else max(broken, key=lambda p: value(replica, p) / p.seconds)
 
 
 def _broken(replica: Replica, promises: Sequence[Target]) -> bool:
@@ -173,7 +185,11 @@ def _point(top: float, rate: float) -> int:
     return max(0, min(GRID_POINTS - 1, math.floor(math.log(rate / top) / math.log(GRID_STEP)) + GRID_POINTS))
 
 
-def _capacity(load: LoadModel) -> float:
+def _idle(load: LoadModel) -> Replica:
+    return load.at(ceiling(load) * UNLOADED)
+
+
+def ceiling(load: LoadModel) -> float:
     """A rate that the engine can't reach: full steps without decodes, or places taken by the fastest decodes."""
     curves, shape, engine = load.curves, load.curves.shape, load.engine
     bounds = []

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from firsttoken.planning.load.curves import EngineLimits, StepCurves
+from firsttoken.planning.load.curves import EngineLimits, PromptSteps, StepCurves
 from firsttoken.planning.load.demand import PromptClass
 from firsttoken.planning.load.probability import percentile
 from firsttoken.planning.load.steady import DECODE, PREFILL, solve
@@ -72,12 +72,13 @@ class Replica:
         n = self.steady.running
         self._decode = decode = curves.decode(max(1.0, n)) if n > 0 else 0.0
         self._token = max(0.0, curves.full(n) - decode) / curves.room(n) if role != DECODE else 0.0
+        self._steps: dict[PromptClass, PromptSteps] = {}
         self._others = min(1.0, rate * curves.shape.mean_uncached * self._token)
 
     @cached_property
     def waiting(self) -> Waiting:
         """What every prompt waits."""
-        return waiting(self.curves, self.steady)
+        return waiting(self.curves, self.steady, self.steps)
 
     @cached_property
     def token_times(self) -> TokenTimes:
@@ -88,9 +89,16 @@ class Replica:
         """Distribution of TTFT over these prompts, weighted by their shares."""
         return FirstTokens(self.waiting, [self._class(p) for p in prompts], self._others)
 
+    def steps(self, prompt: PromptClass) -> PromptSteps:
+        """A prompt's own steps, alone with the decodes."""
+        found = self._steps.get(prompt)
+        if found is None:
+            found = self._steps[prompt] = self.curves.prompt(prompt, self.steady.running)
+        return found
+
     def prefill(self, prompt: PromptClass) -> float:
-        """Seconds of the prompt's own steps, alone with the decodes."""
-        return 0.0 if self.role == DECODE else self.curves.prefill(prompt, self.steady.running)
+        """Seconds of them; a decode engine has none."""
+        return 0.0 if self.role == DECODE else self.steps(prompt).seconds
 
     def ttft(self, prompts: Sequence[PromptClass]) -> Percentiles:
         """Over these prompts, weighted by their shares."""
@@ -110,7 +118,7 @@ class Replica:
     def _class(self, prompt: PromptClass) -> _Class:
         if self.role == DECODE:
             return _Class(prompt.share, self.steady.tpot, 0.0, 0.0)
-        seconds = self.prefill(prompt)
+        seconds, _, left = self.steps(prompt)
         fixed = self.curves.model.api_seconds(prompt.tokens) + seconds
         if self.role == PREFILL:
             fixed += self._transfer(prompt.tokens) + (self._handover.decode_step if self._handover else 0.0)
@@ -120,7 +128,7 @@ class Replica:
         several = min(1.0, max(0.0, prompt.uncached / room - 1))
         spread = prompt.width * (token + several * (seconds / prompt.uncached - token))
         spread = min(spread, 2 * max(0.0, seconds - self._decode))
-        return _Class(prompt.share, fixed, spread, self.curves.left(prompt, self.steady.running))
+        return _Class(prompt.share, fixed, spread, left)
 
     def _transfer(self, tokens: int) -> float:
         return self.curves.model.transfer_seconds(tokens, self._handover.link if self._handover else None)

@@ -100,12 +100,12 @@ def token_time(curves: StepCurves, prompts: float, running: float) -> tuple[floa
     a step, x / (1 - exp(-x)) with x arrivals a step. No step is longer than a full one.
     """
     seen = running + 1  # a request that decodes sees itself beside the average of the others (M/G/infinity)
-    decode = curves.decode(seen)
     if not prompts:
-        return decode, 0.0
-    full, uncached, room = curves.full(seen), curves.shape.mean_uncached, curves.room(seen)
+        return curves.decode(seen), 0.0
+    decode, full, one = curves.steps(seen)
+    uncached, room = curves.shape.mean_uncached, curves.room(seen)
     single, crowded = min(curves.typical, curves.chunk(seen)), (full - decode) * uncached / room
-    alone = max(0.0, curves.single(seen) - decode) * uncached / single
+    alone = max(0.0, one - decode) * uncached / single
     if curves.stages > 1:
         alone = crowded = _staged(curves, prompts, seen, alone, crowded)
     crowded = max(alone, crowded)
@@ -118,8 +118,8 @@ def token_time(curves: StepCurves, prompts: float, running: float) -> tuple[floa
         share = min(1.0, (together - 1) / (most - 1)) if most > 1 else 1.0
         excess = alone + (crowded - alone) * share
     rho = min(1.0, prompts * uncached * full / room)
-    typical = rho * full + (1 - rho) * decode
-    return tpot + max(0.0, typical - tpot) * first_steps(curves, rho, full / room, full), excess
+    later = rho * full + (1 - rho) * decode - tpot
+    return (tpot + later * first_steps(curves, rho, full / room, full) if later > 0 else tpot), excess
 
 
 def _staged(curves: StepCurves, prompts: float, seen: float, alone: float, crowded: float) -> float:
@@ -130,7 +130,7 @@ def _staged(curves: StepCurves, prompts: float, seen: float, alone: float, crowd
     """
     stages, chunks = curves.stages, max(1.0, curves.typical / curves.chunk(seen))
     follow = (1 + (chunks - 1) / stages) / chunks
-    on_its_way = prompts * curves.single(seen) * follow * chunks
+    on_its_way = prompts * curves.steps(seen).single * follow * chunks
     alone = max(alone * follow, crowded)
     return crowded + (alone - crowded) * -math.expm1(-on_its_way) / on_its_way
 

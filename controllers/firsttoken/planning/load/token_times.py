@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from firsttoken.planning.load.curves import StepCurves
+from firsttoken.planning.load.lengths import Stratum
 from firsttoken.planning.load.probability import log_normal_below, percentile, poisson_above
 from firsttoken.planning.load.steady import Steady
 from firsttoken.planning.load.waiting import LEAST_SLACK
@@ -15,8 +17,7 @@ DEVIATIONS = ((-1.5, 0.15), (0.0, 0.7), (1.5, 0.15))
 MOST_ADDED = 0.9  # part of the time that prompts take from decodes: beyond, the longest step is what counts
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """Requests of one output length beside one number of decodes."""
 
     share: float
@@ -25,6 +26,7 @@ class _Part:
     mean: float  # what prompts add to all their steps
     size: float  # what one prompt adds, as if all were equal
     drained: float  # backlog at the end of their time, on average
+    deviation: float  # of what prompts add; 0 where next to none of it is left at the beginning
 
 
 class TokenTimes:
@@ -50,51 +52,64 @@ class TokenTimes:
             added = min(MOST_ADDED, steady.admitted * steady.excess)
             self._backlog = work / rest * (1 - curves.decode(n + 1) / full) / (1 - added)
             self._memory = self._rho * work / rest**2 / full
-        self._parts = tuple(self._divide(curves, steady))
-        self._weight = sum(p.share for p in self._parts)
-        self._first = min(p.decode for p in self._parts)
-        self._longest = max(full, *(p.decode for p in self._parts))
+        deviation = math.sqrt(n) * steady.spread
+        self._decodes = [curves.decode(max(1.0, n + 1 + z * deviation)) for z, _ in DEVIATIONS]
+        self._first, self._longest = min(self._decodes), max(full, *self._decodes)
+        self._curves, self._steady = curves, steady
 
-    def _divide(self, curves: StepCurves, steady: Steady) -> Iterator[_Part]:
-        n, deviation = steady.running, math.sqrt(steady.running) * steady.spread
-        added = min(MOST_ADDED, steady.admitted * steady.excess)
-        for z, weight in DEVIATIONS:
-            decode = curves.decode(max(1.0, n + 1 + z * deviation))
+    @cached_property
+    def _parts(self) -> tuple[_Part, ...]:
+        return tuple(self._divide())
+
+    @cached_property
+    def _weight(self) -> float:
+        return sum(p.share for p in self._parts)
+
+    def _divide(self) -> Iterator[_Part]:
+        added = min(MOST_ADDED, self._steady.admitted * self._steady.excess)
+        outputs = [self._output(stratum, added) for stratum in self._curves.shape.output_strata]
+        for decode, (_, weight) in zip(self._decodes, DEVIATIONS, strict=True):
             excess = decode * added / (1 - added)
-            for stratum in curves.shape.output_strata:
-                tokens, memory = stratum.decodes, self._memory
-                # How both fade in with the length (4, the square) was chosen to agree with an engine that is stepped.
-                cycle = (1 / (1 - added) ** 2 - 1) * tokens / (tokens + 4 * memory)
-                drained = self._rho * self._backlog * (tokens / (tokens + memory)) ** 2
-                yield _Part(weight * stratum.share, tokens, decode, excess * tokens, self._unit * (1 + cycle), drained)
+            for share, tokens, size, drained in outputs:
+                mean = excess * tokens
+                own = math.sqrt(mean * size) if mean * size <= 64 * self._backlog * self._backlog else 0.0
+                yield _Part(weight * share, tokens, decode, mean, size, drained, own)
+
+    def _output(self, stratum: Stratum, added: float) -> tuple[float, int, float, float]:
+        """What of a part doesn't depend on the decodes beside it: share, tokens, size and what is drained."""
+        tokens, memory = stratum.decodes, self._memory
+        # How both fade in with the length (4, the square) was chosen to agree with an engine that is stepped.
+        cycle = (1 / (1 - added) ** 2 - 1) * tokens / (tokens + 4 * memory)
+        drained = self._rho * self._backlog * (tokens / (tokens + memory)) ** 2
+        return stratum.share, tokens, self._unit * (1 + cycle), drained
 
     def survival(self, t: float) -> float:
         """P(a request's mean TPOT > t)."""
         if t >= self._longest:
             return 0.0
-        return sum(p.share * self._above(p, (t - p.decode) * p.tokens) for p in self._parts) / self._weight
+        return sum([p[0] * self._above(p, t) for p in self._parts]) / self._weight
 
     def percentile(self, share: float, low: float = 0.0) -> float:
         """Seconds that `share` of the requests do not exceed, known to be above `low`."""
         first = max(low, self._first)
         return percentile(self.survival, share, first, max(first, self._longest))
 
-    def _above(self, part: _Part, excess: float) -> float:
-        """P(prompts add more than `excess` seconds to the steps of such a request).
+    def _above(self, part: _Part, t: float) -> float:
+        """P(prompts add more to the steps of such a request than leaves its mean TPOT at t).
 
         The backlog at its beginning, with probability rho exponential, is work of its time, that at its end is not. The
         sum with the prompts that come, taken as normal, is an exponentially modified normal distribution.
         """
+        _, tokens, decode, mean, size, drained, deviation = part
+        excess = (t - decode) * tokens
         if excess < 0:
             return 1.0
         if not self._unit:
             return 0.0
-        backlog, later, mean, size = self._backlog, excess + part.drained, part.mean, part.size
+        later, backlog = excess + drained, self._backlog
         other = poisson_above(later / size, mean / size)
-        variance = mean * size
-        if variance <= 0 or variance > 64 * backlog * backlog:
+        if not deviation:
             return other
-        deviation = math.sqrt(variance)
-        z = (later - mean) / deviation - deviation / backlog
-        exponent = (mean - later) / backlog + variance / (2 * backlog * backlog) + log_normal_below(z)
+        apart, few = (later - mean) / deviation, deviation / backlog
+        exponent = log_normal_below(apart - few) - apart * few + few * few / 2
         return min(1.0, other + self._rho * math.exp(min(0.0, exponent)))

@@ -5,10 +5,11 @@ Survival functions P(time > t) in closed form, so that a percentile costs micros
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from firsttoken.planning.load.curves import StepCurves
+from firsttoken.planning.load.curves import PromptSteps, StepCurves
 from firsttoken.planning.load.demand import PromptClass
 from firsttoken.planning.load.probability import normal_below
 from firsttoken.planning.load.steady import DECODE, MOST_SPREAD, PREFILL, Steady
@@ -106,9 +107,9 @@ class Waiting:
         return 1 - clear * (1 - self.places.survival(t)) if t >= 0 else 1 - clear
 
 
-def waiting(curves: StepCurves, steady: Steady) -> Waiting:
-    """Of one engine in a steady state."""
-    return Waiting(_running_step(curves, steady), _prompts_ahead(curves, steady), _places(curves, steady))
+def waiting(curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps]) -> Waiting:
+    """Of one engine in a steady state; `steps` of a prompt there."""
+    return Waiting(_running_step(curves, steady), _prompts_ahead(curves, steady, steps), _places(curves, steady))
 
 
 def _running_step(curves: StepCurves, steady: Steady) -> float:
@@ -118,7 +119,7 @@ def _running_step(curves: StepCurves, steady: Steady) -> float:
     return curves.decode(max(1.0, steady.running)) / curves.stages * -math.expm1(-steady.running)
 
 
-def _prompts_ahead(curves: StepCurves, steady: Steady) -> PromptQueue:
+def _prompts_ahead(curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps]) -> PromptQueue:
     """Service time of a prompt: its share of full steps."""
     rho = steady.prefill_share
     if steady.role == DECODE or not rho:
@@ -128,7 +129,7 @@ def _prompts_ahead(curves: StepCurves, steady: Steady) -> PromptQueue:
     residuals = tuple(
         (
             c.share * c.uncached / shape.mean_uncached,
-            _service(curves, c, steady.running, token) * c.squares / c.uncached**2,
+            _service(steps, c, curves.chunk(steady.running), token) * c.squares / c.uncached**2,
         )
         for c in shape.prompt_classes
     )
@@ -137,12 +138,12 @@ def _prompts_ahead(curves: StepCurves, steady: Steady) -> PromptQueue:
     return PromptQueue(min(1.0, rho), residuals, scale, max(0.0, 1 - 1 / rho) * OVERLOAD_SECONDS)
 
 
-def _service(curves: StepCurves, prompt: PromptClass, running: float, token: float) -> float:
+def _service(steps: Callable[[PromptClass], PromptSteps], prompt: PromptClass, chunk: float, token: float) -> float:
     """A prompt's share of full steps, seconds; of a long one, whose attention costs more than the average, its own."""
-    steps = prompt.uncached / curves.chunk(running)
-    if steps <= 1:
+    count = prompt.uncached / chunk
+    if count <= 1:
         return prompt.uncached * token
-    return max(curves.occupied(prompt, running) * steps / math.ceil(steps), prompt.uncached * token)
+    return max(steps(prompt).occupied * count / math.ceil(count), prompt.uncached * token)
 
 
 def _places(curves: StepCurves, steady: Steady) -> Tail:

@@ -1,10 +1,11 @@
 """Time of one matrix product: tiles in waves over the SMs, against the bytes that must move."""
 
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 
-# Rows and columns of the output that one SM computes at a time; libraries choose the size that ends first.
-TILES = ((64, 128), (128, 128), (128, 256))
+# Rows and columns of the output that one SM computes at a time, and how often the largest is halved for them; libraries
+# choose the size that ends first.
+TILES = ((128, 256, 0), (128, 128, 1), (64, 128, 2))
 # Along the inner dimension a product may be split over SMs, whose partial sums (4 bytes, written and read) are added.
 SPLITS = (1, 2, 4)
 PARTIAL_SUM_BYTES = 8
@@ -66,17 +67,16 @@ def _compute(m: float, n: float, k: float, rates: GemmRates) -> float:
     e, processors = rates.efficiency, rates.processors
     if processors == 1:  # a CPU: no tiles to fill
         return 2 * m * n * k / (rates.flops * e.mfu)
-    best = float("inf")
-    kept = e.small_tile * e.small_tile
-    for rows, columns in TILES:
+    best, sums = inf, m * n * PARTIAL_SUM_BYTES / rates.bandwidth
+    for rows, columns, halvings in TILES:
         tiles = ceil(m / rows) * ceil(n / columns)
-        tile_seconds = 2 * rows * columns * k * processors / (rates.flops * e.mfu * kept)
-        kept = min(1.0, kept / e.small_tile)
+        tile_seconds = 2 * rows * columns * k * processors / (rates.flops * e.mfu * e.small_tile**halvings)
+        least = tiles * tile_seconds / processors  # were all SMs busy to the end
         for split in SPLITS:
+            added = split * sums if split > 1 else 0.0
+            if best <= least + added:  # more splits add more
+                break
             waves = tiles * split / processors
             waves = 1.0 if waves < 1 else waves + e.wave_rounding * (ceil(waves) - waves)
-            seconds = waves * tile_seconds / split
-            if split > 1:
-                seconds += split * m * n * PARTIAL_SUM_BYTES / rates.bandwidth
-            best = min(best, seconds)
+            best = min(best, waves * tile_seconds / split + added)
     return best

@@ -85,7 +85,9 @@ class StepModel:
         self._found = found or efficiencies(device)
         self._ranks, self.stages = tensor_parallel, pipeline_parallel
         self._tiled, self._overlap, self._link = tiled, async_scheduling, link
-        self._layout = layout(facts)
+        self._layout = shape = layout(facts)
+        self._split = tuple(rank.split(p, tensor_parallel) for p in (shape.attention, shape.dense, shape.shared))
+        self._elementwise_bytes = rank.elementwise_bytes(facts, shape, tensor_parallel)
         self._formats = rank.formats(facts, device, self._found)
         prefill, decode, rates = rank.attention(facts, device, self._found, tensor_parallel, kv_cache_dtype)
         given = facts.windowed_layers if windowed_layers is None else windowed_layers
@@ -200,22 +202,23 @@ class StepModel:
 
     def _linear(self, tokens: int) -> float:
         facts, shape, host = self.facts, self._layout, self._found.host
-        seconds = facts.num_hidden_layers * self._products(tokens, shape.attention)
+        around_attention, dense, shared = self._split
+        seconds = facts.num_hidden_layers * self._products(tokens, around_attention)
         if shape.dense_layers:
-            seconds += shape.dense_layers * self._products(tokens, shape.dense)
+            seconds += shape.dense_layers * self._products(tokens, dense)
         if shape.experts:
             routed = rank.expert_shape(shape, facts.hidden_size, self._ranks)
             efficiency = self._found.experts[self._formats.experts_key]
             each = experts_seconds(tokens, routed, self._formats.experts, efficiency)
             router = gemm_seconds(tokens, shape.experts, facts.hidden_size, self._formats.head)
-            seconds += shape.expert_layers * (each + router + self._products(tokens, shape.shared))
-        moved = tokens * rank.elementwise_bytes(facts, shape, self._ranks)
+            seconds += shape.expert_layers * (each + router + self._products(tokens, shared))
+        moved = tokens * self._elementwise_bytes
         elementwise = host.layer_us * 1e-6 + moved / (self.device.bandwidth * self._formats.head.efficiency.mbu)
         return seconds + facts.num_hidden_layers * elementwise
 
-    def _products(self, tokens: int, products: tuple[tuple[int, int, str], ...]) -> float:
+    def _products(self, tokens: int, products: tuple[tuple[int, int], ...]) -> float:
         rates: GemmRates = self._formats.layers
-        return sum(gemm_seconds(tokens, n, k, rates) for n, k in rank.split(products, self._ranks))
+        return sum([gemm_seconds(tokens, n, k, rates) for n, k in products])
 
     def _collectives(self, tokens: int) -> float:
         message = tokens * self.facts.hidden_size * 2
