@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy bench-plan bench-simulator golden lock clean
+.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy bench-plan bench-load bench-simulator golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,8 +102,11 @@ accuracy: $(STAMP) ## Write docs/accuracy.md: the time model against measurement
 	$(if $(REFIT),$(BIN)/python -m firsttoken_accuracy fit)
 	$(BIN)/python -m firsttoken_accuracy report
 
-bench-plan: $(STAMP) ## How long a plan takes
+bench-plan: $(STAMP) ## How long a plan takes, and its candidates in the simulator
 	$(BIN)/python bench/plan.py
+
+bench-load: $(STAMP) ## The planner's load model against the simulator (a minute)
+	$(BIN)/python bench/load_model.py
 
 bench-simulator: $(STAMP) ## How fast the simulator is (TRACE=path of the whole trace; PEERS=1 runs others beside it)
 	TRACE="$(TRACE)" PEERS="$(PEERS)" $(BIN)/python bench/simulator.py

@@ -107,7 +107,9 @@ def test_bad_input_is_one_line(cli: Run, folder: Path, arguments: tuple[str, ...
     assert said in result.err
 
 
-@pytest.mark.parametrize("command", [("simulate", "-f", "x.yaml"), ("accuracy", "--data", "x.csv")])
+@pytest.mark.parametrize(
+    "command", [("simulate", "-f", "x.yaml"), ("accuracy", "--data", "x.csv"), ("plan", "-f", "x.yaml", "--simulate")]
+)
 def test_without_the_extra_one_line_says_how_to_install_it(
     cli: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
@@ -161,3 +163,34 @@ def test_charts_escape_names_and_leave_gaps_for_what_is_missing() -> None:
         assert root.getAttribute("aria-label") == "a < b"
     assert line_chart("t", [line], unit="").count("<polyline") == 2
     assert line_chart("t", [], unit="").count("<polyline") == 0
+
+
+class TestCandidatesOfAPlan:
+    """`plan --simulate`."""
+
+    def test_the_table_follows_the_plan(self, cli: Run, folder: Path) -> None:
+        bare = cli("plan", "-f", folder / "service.yaml")
+        result = cli("plan", "-f", folder / "service.yaml", "--simulate")
+        assert result.code == bare.code == 0
+        assert result.out.startswith(bare.out.rstrip())
+        for part in ("Simulated at", "CANDIDATE", "the plan", "1024-4096", "TPOT P95", "kept"):
+            assert part in result.out.removeprefix(bare.out.rstrip())
+
+    def test_json_has_one_key_more_and_is_the_same_every_time(self, cli: Run, folder: Path) -> None:
+        bare = json.loads(cli("plan", "-f", folder / "service.yaml", "-o", "json").out)
+        first, again = (cli("plan", "-f", folder / "service.yaml", "--simulate", "-o", "json").out for _ in range(2))
+        assert first == again
+        found = json.loads(first)
+        simulated = found.pop("simulated")
+        assert found == bare
+        chosen = simulated["candidates"][0]
+        assert (chosen["name"], chosen["gpus"], chosen["keepsSLOs"]) == ("the plan", bare["gpus"], not chosen["missed"])
+        assert chosen["ttftSeconds"]["p50"] < chosen["ttftSeconds"]["p95"]
+        assert sum(b["requests"] for b in chosen["byPromptTokens"].values()) == simulated["requests"]
+
+    def test_what_is_infeasible_stays_as_it_is(self, cli: Run, folder: Path) -> None:
+        for form in ("json", "table"):
+            bare = cli("plan", "-f", folder / "infeasible.yaml", "-o", form)
+            result = cli("plan", "-f", folder / "infeasible.yaml", "--simulate", "-o", form)
+            assert (result.code, result.out) == (bare.code, bare.out)
+            assert result.code == 1

@@ -34,6 +34,7 @@ from firsttoken_operator.cli.options import (
     Recursive,
     RenderOutput,
     Serving,
+    Simulate,
     TextOutput,
     Version,
     Watch,
@@ -123,6 +124,7 @@ def plan(
     recursive: Recursive = False,
     profiles: Profiles = [],  # noqa: B006 - typer copies it
     model_config: ModelConfig = None,
+    simulate: Simulate = False,
     output: OutputPlan = PlanOutput.TABLE,
 ) -> None:
     """
@@ -136,6 +138,9 @@ def plan(
     weights is read: --model-config names it, else the hub is asked for hf:// models (HF_ENDPOINT, HF_TOKEN;
     HF_HUB_OFFLINE=1 forbids it).
 
+    With --simulate the plan, the other shapes and the split that it proposes run in virtual time under the same
+    requests, at the rate of the prediction; in JSON that is the key `simulated`. It needs the extra `simulation`.
+
     Exit codes: 0 feasible, 1 infeasible (with the constraint that binds and the nearest feasible request), 2 bad
     input.
 
@@ -145,10 +150,15 @@ def plan(
       {program} plan -f service.yaml -o json
       {program} plan -f service.yaml --profiles our-gpus.yaml
       {program} plan -f service.yaml --model-config weights/config.json
+      {program} plan -f service.yaml --simulate
     """
     from firsttoken_operator.cli import offline
 
-    end(offline.plan(filename, profiles, model_config, recursive=recursive, output=output.value))
+    if simulate:
+        from firsttoken_operator.cli.simulator import installed
+
+        installed()
+    end(offline.plan(filename, profiles, model_config, recursive=recursive, output=output.value, simulate=simulate))
 
 
 def render(

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
+from rich.console import RenderableType
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService, InferenceServiceSpec
@@ -49,18 +50,27 @@ def validate(paths: Sequence[str], *, recursive: bool, as_json: bool) -> ExitCod
 
 
 def plan(
-    paths: Sequence[str], profile_paths: Sequence[str], config_path: str | None, *, recursive: bool, output: str
+    paths: Sequence[str],
+    profile_paths: Sequence[str],
+    config_path: str | None,
+    *,
+    recursive: bool,
+    output: str,
+    simulate: bool = False,
 ) -> ExitCode:
-    """Plan each service and show it."""
+    """Plan each service and show it; with `simulate`, also what its candidates do in virtual time."""
     services, profiles = services_of(paths, profile_paths, recursive)
     specs = {name: AcceleratorProfileSpec.model_validate(p["spec"]) for name, p in profiles.items()}
     wanted = [InferenceService.model_validate(s).spec for s in services]
     configs = model_config.find([spec.model for spec in wanted], config_path)
     outcomes = [(s, planned(spec, specs, configs)) for s, spec in zip(services, wanted, strict=True)]
+    more = [_Simulated((), {})] * len(outcomes)
+    if simulate:
+        more = [_simulated(spec, outcome, specs, configs) for spec, (_, outcome) in zip(wanted, outcomes, strict=True)]
     if output == "table":
-        _show_plans(outcomes)
+        _show_plans(outcomes, [extra.shown for extra in more])
     else:
-        documents = [_plan_document(service, outcome) for service, outcome in outcomes]
+        documents = [{**_plan_document(s, o), **extra.keys} for (s, o), extra in zip(outcomes, more, strict=True)]
         _emit(documents[0] if len(documents) == 1 else documents, output)
     return ExitCode.NO if any(isinstance(outcome, Infeasible) for _, outcome in outcomes) else ExitCode.DONE
 
@@ -76,7 +86,28 @@ def planned(
     return replace(outcome, reasons=(*outcome.reasons, inactive))
 
 
-def _show_plans(outcomes: Sequence[tuple[Object, Plan | Infeasible]]) -> None:
+class _Simulated(NamedTuple):
+    """What simulating adds to one plan, for people and for machines."""
+
+    shown: Sequence[RenderableType]
+    keys: Mapping[str, Any]
+
+
+def _simulated(
+    spec: InferenceServiceSpec,
+    outcome: Plan | Infeasible,
+    profiles: Mapping[str, AcceleratorProfileSpec],
+    configs: Configs,
+) -> _Simulated:
+    from firsttoken_operator.cli import candidates  # noqa: PLC0415 - numpy and numba are an extra
+
+    if isinstance(outcome, Infeasible):
+        return _Simulated((), {})
+    found = candidates.compared(spec, outcome, profiles, configs)
+    return _Simulated(candidates.view(found), {"simulated": candidates.document(found)})
+
+
+def _show_plans(outcomes: Sequence[tuple[Object, Plan | Infeasible]], more: Sequence[Sequence[RenderableType]]) -> None:
     for index, (service, outcome) in enumerate(outcomes):
         if index:
             echo("")
@@ -84,7 +115,8 @@ def _show_plans(outcomes: Sequence[tuple[Object, Plan | Infeasible]]) -> None:
         show(
             plan_view.infeasible(name, outcome)
             if isinstance(outcome, Infeasible)
-            else plan_view.feasible(name, outcome)
+            else plan_view.feasible(name, outcome),
+            *more[index],
         )
 
 

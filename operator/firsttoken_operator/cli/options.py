@@ -151,6 +151,9 @@ Rate = Annotated[
         show_default=False,
     ),
 ]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Run the candidates in virtual time too, under the same requests.")
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds give equal results.")]
 OutputSimulation = Annotated[
     SimulationOutput, typer.Option("--output", "-o", metavar="table|json|html", help="Form of the result.")
