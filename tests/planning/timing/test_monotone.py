@@ -1,6 +1,7 @@
 """A longer prompt never takes less, nor a larger batch; whatever the shape, times are finite and positive."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.timing.device import Device
 from firsttoken.planning.timing.efficiency import efficiencies
-from firsttoken.planning.timing.gemm import GemmRates, gemm_seconds
+from firsttoken.planning.timing.gemm import PARTIAL_SUM_BYTES, SPLITS, TILES, GemmRates, gemm_seconds
 from firsttoken.planning.timing.step import Decodes, StepModel
 from firsttoken.planning.types import ModelFacts
 from planning.timing.models import DEEPSEEK_LITE, LLAMA_8B, LLAMA_70B, MIXTRAL, device, facts, step_model
@@ -147,3 +148,21 @@ def test_facts_are_not_changed() -> None:
     before = facts(LLAMA_8B)
     step_model().step_seconds([(0, 10)])
     assert facts(LLAMA_8B) == before
+
+
+@given(st.sampled_from(["nvidia-a100-80gb", "nvidia-h100-80gb", "nvidia-l40s"]), TOKENS, TOKENS, TOKENS)
+def test_no_tile_that_is_left_out_would_end_sooner(name: str, m: int, n: int, k: int) -> None:
+    """All tiles and splits, against the search that stops where a bound decides. Without memory, launch and droop."""
+    gpu = device(name)
+    fitted = replace(efficiencies(gpu).gemm["bf16"], droop=0.0, ragged=0.0, floor_us=0.0, inner_us=0.0)
+    rates = GemmRates(gpu.flops, gpu.bandwidth, gpu.processors, 0.0, 0.0, replace(fitted, mbu=1e12))
+    found = []
+    for rows, columns, halvings in TILES:
+        tiles = math.ceil(m / rows) * math.ceil(n / columns)
+        kept = rates.flops * fitted.mfu * fitted.small_tile**halvings
+        for split in SPLITS:
+            waves = tiles * split / gpu.processors
+            waves = 1.0 if waves < 1 else waves + fitted.wave_rounding * (math.ceil(waves) - waves)
+            sums = split * m * n * PARTIAL_SUM_BYTES / gpu.bandwidth if split > 1 else 0.0
+            found.append(waves * 2 * rows * columns * k * gpu.processors / kept / split + sums)
+    assert gemm_seconds(m, n, k, rates) == pytest.approx(min(found), rel=1e-9)

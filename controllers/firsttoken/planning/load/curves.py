@@ -93,7 +93,8 @@ class StepCurves:
     def decode(self, decodes: float) -> float:
         """A step of decodes only."""
         low, part = self._place(decodes)
-        return _line(self._decode(low), self._decode(low + 1), part) if part else self._decode(low)
+        at_low = self._decode(low)
+        return at_low + (self._decode(low + 1) - at_low) * part if part else at_low
 
     def full(self, decodes: float) -> float:
         """A step whose budget is filled with prompts of the shape."""
@@ -102,24 +103,24 @@ class StepCurves:
     def steps(self, decodes: float) -> Steps:
         """All three kinds."""
         low, part = self._place(decodes)
-        a = self._steps(low)
+        decode, full, single = a = self._steps(low)
         if not part:
             return a
         b = self._steps(low + 1)
-        return Steps(_line(a[0], b[0], part), _line(a[1], b[1], part), _line(a[2], b[2], part))
+        return Steps(decode + (b[0] - decode) * part, full + (b[1] - full) * part, single + (b[2] - single) * part)
 
     def prompt(self, prompt: PromptClass, decodes: float) -> PromptSteps:
         """The steps of one prompt, alone with the decodes."""
         low, part = self._place(decodes)
-        a = self._prompt(prompt, low)
+        whole, own, left = a = self._prompt(prompt, low)
         if not part:
             return a
         b = self._prompt(prompt, low + 1)
-        return PromptSteps(_line(a[0], b[0], part), _line(a[1], b[1], part), _line(a[2], b[2], part))
+        return PromptSteps(whole + (b[0] - whole) * part, own + (b[1] - own) * part, left + (b[2] - left) * part)
 
     def _place(self, decodes: float) -> tuple[int, float]:
         """The last point of GRID at or below the decodes of a batch, and how far they are on the way to the next."""
-        decodes = self._each(decodes)
+        decodes = decodes if self.stages == 1 else self._each(decodes)
         low = bisect_right(GRID, decodes) - 1
         if low == len(GRID) - 1:
             return low, 0.0
@@ -210,7 +211,3 @@ class StepCurves:
         if count <= CHUNKS_ADDED:
             return sum(interval(step(i)) for i in range(count)), end
         return count * (interval(step(0)) + 4 * interval(step((count - 1) / 2)) + interval(end)) / 6, end
-
-
-def _line(low: float, high: float, part: float) -> float:
-    return low + (high - low) * part

@@ -99,6 +99,7 @@ class StepModel:
         self._prefill_scale, self._decode_scale = scale
         self._by_tokens: dict[int, tuple[float, float]] = {}
         self._by_rows: dict[int, float] = {}
+        self._by_decodes: dict[tuple[Decodes, float], float] = {}
         # What of this model no kernel table covers, in words.
         self.unmeasured = rank.unmeasured(facts, self._formats, self._found, kv_cache_dtype, tiled=tiled)
         if pipeline_parallel > 1:
@@ -248,7 +249,9 @@ class StepModel:
         """One launch a layer serves chunks and decodes, so the larger of their floors is paid, once."""
         rates, full, windowed = self._attention_rates, self._full, self._windowed
         floor = prefill_floor(rates) if chunks and self._tiled else 0.0
-        seconds = self._decode_attention(decodes, floor)
+        seconds = (
+            self._beside(decodes, floor) if isinstance(decodes, Decodes) else self._decode_attention(decodes, floor)
+        )
         if not self._tiled:
             return seconds + self._untiled(chunks)
         for prefix, chunk in chunks:
@@ -261,6 +264,14 @@ class StepModel:
             if self.facts.kv_lora_rank and prefix:
                 seconds += self._expand_prefix(prefix)
         return seconds
+
+    def _beside(self, decodes: Decodes, floor: float) -> float:
+        """`_decode_attention` of decodes in sum, remembered: chunks of many sizes are asked about beside the same."""
+        key = (decodes, floor)
+        found = self._by_decodes.get(key)
+        if found is None:
+            found = self._by_decodes[key] = self._decode_attention(decodes, floor)
+        return found
 
     def _untiled(self, chunks: Sequence[tuple[int, int]]) -> float:
         rates, layers = self._attention_rates, self.facts.num_hidden_layers
