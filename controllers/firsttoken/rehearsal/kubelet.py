@@ -7,6 +7,7 @@ from typing import Any
 
 from firsttoken.api.quantities import quantity
 from firsttoken.manifests.drain import SETTLE_SECONDS
+from firsttoken.planning.words import count
 from firsttoken.reconcile.objects import Ref, progress
 from firsttoken.reconcile.records import content_hash
 from firsttoken.rehearsal.cluster import Cluster
@@ -116,7 +117,8 @@ class Kubelet:
         room = wanted + 1 - len(mine) if old else wanted - len(current)
         for _ in range(min(room, wanted - len(current))):
             current.append(self._create(name, deployment, template, now))
-        for pod in sorted(current, key=lambda p: (p.ready, -p.created, p.name))[: max(0, len(current) - wanted)]:
+        youngest = sorted(reversed(current), key=lambda p: (p.ready, -p.created))  # as ReplicaSets choose
+        for pod in youngest[: max(0, len(current) - wanted)]:
             self._leave(pod, now)
         surplus = sum(p.ready for p in current) + len(old) - wanted
         for pod in sorted(old, key=lambda p: (p.ready, p.name))[: max(0, surplus)]:
@@ -169,7 +171,7 @@ class Kubelet:
             self._put_status(route, accepted)
 
     def _tell_unplaced(self, name: str, pods: list[Pod]) -> None:
-        told = f"{len(pods)} pods of {name} are Pending: {pods[0].unplaced}" if pods else ""
+        told = f"{name}: {count(len(pods), 'pod')} Pending: {pods[0].unplaced}" if pods else ""
         if told and told != self._pending.get(name):
             self._tell("cluster", "PodsPending", told)
         self._pending[name] = told

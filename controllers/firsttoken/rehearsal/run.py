@@ -11,6 +11,7 @@ from firsttoken.api.quantities import duration_seconds
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService
 from firsttoken.manifests.names import gateway_routes_name
+from firsttoken.planning import words
 from firsttoken.planning.memory import block_tokens
 from firsttoken.planning.workload import bucket_names
 from firsttoken.reconcile import Sync
@@ -146,7 +147,7 @@ class _Stage:
         gone = self.serving.sync(self.kubelet.pods, self.now, lambda pod: Fate.BROKEN if pod in lost else Fate.CUT_OFF)
         for pod, count in gone.items():
             how = "lost with" if pod in lost else "cut off, their time to drain was up:"
-            self.tell("traffic", "RequestsLost", f"{count} requests {how} {pod}")
+            self.tell("traffic", "RequestsLost", f"{words.count(count, 'request')} {how} {pod}")
 
     def _reconcile(self) -> None:
         """One pass, or the part of it until the operator is killed."""
@@ -189,7 +190,7 @@ class _Stage:
 
     def _tell_unserved(self) -> None:
         if self.unserved:
-            self.tell("traffic", "Unserved", f"{self.unserved:,} requests were answered 503: no pod to send them to")
+            self.tell("traffic", "Unserved", f"{words.count(self.unserved, 'request')} answered 503: no pod to send to")
         self.unserved = 0
 
     def _result(self) -> Rehearsal:
