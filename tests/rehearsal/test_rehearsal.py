@@ -189,6 +189,7 @@ def test_equal_seeds_give_equal_rehearsals() -> None:
 @pytest.mark.parametrize(
     ("event", "says"),
     [
+        ({"at": "10m", "burst": {"requests": 1}}, r"events\[0\].at: 10m is not before the end: give a longer duration"),
         ({"losePods": {"role": "decode"}}, r"events\[0\].losePods: no ready pod has role decode; .* gateway, serve"),
         ({"slowNode": {"name": "x", "factor": 2}}, r"events\[0\].slowNode.name: there is no node x; known are node-1"),
         ({"deleteObject": {"kind": "Deployment", "name": "x"}}, r"no Deployment is named x; there are: chat-"),

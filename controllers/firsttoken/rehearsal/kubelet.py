@@ -117,7 +117,7 @@ class Kubelet:
         room = wanted + 1 - len(mine) if old else wanted - len(current)
         for _ in range(min(room, wanted - len(current))):
             current.append(self._create(name, deployment, template, now))
-        youngest = sorted(reversed(current), key=lambda p: (p.ready, -p.created))  # as ReplicaSets choose
+        youngest = sorted(current, key=lambda p: (p.ready, -p.created, -current.index(p)))  # as ReplicaSets choose
         for pod in youngest[: max(0, len(current) - wanted)]:
             self._leave(pod, now)
         surplus = sum(p.ready for p in current) + len(old) - wanted

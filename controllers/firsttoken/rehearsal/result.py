@@ -28,6 +28,7 @@ class Rehearsal:
     writes: int
     pods_lost: int  # by the world
     bad: tuple[str, ...]  # revisions that the world made bad, and that got requests
+    bad_events: int  # that made or could have made them bad
     kills_to_come: int  # of the operator, which wrote too little for them
 
     @property

@@ -81,7 +81,8 @@ class _Stage:
         self.gateway = Gateway(self.cluster, lambda: self.kubelet.pods)
         self.live = Live(self.cluster, lambda: self.kubelet.pods)
         self.serving = Serving(requests, self.gateway, self, seed=world.seed)
-        self.script = Script(world.events, Place(self.cluster, self.kubelet, self.serving), self.doing, self.tell)
+        place = Place(self.cluster, self.kubelet, self.serving)
+        self.script = Script(world.events, self.seconds, place, self.doing, self.tell)
         self.operator = _Clocked(self.cluster)
         self.config = dict(config) if config is not None else None
         self.operator.envoys, self.operator.touch = self.gateway.views, self._touch
@@ -213,6 +214,7 @@ class _Stage:
             writes=self.cluster.writes,
             pods_lost=len(self.doing.lost),
             bad=tuple(self.serving.bad()),
+            bad_events=len(self.doing.bad),
             kills_to_come=len(self.doing.kills),
         )
 

@@ -62,9 +62,13 @@ class Place(NamedTuple):
 class Script:
     """Events in the order of their time; at one time in the order of the file."""
 
-    def __init__(self, events: Sequence[Event], place: Place, doing: Doing, tell: Tell) -> None:
+    def __init__(self, events: Sequence[Event], seconds: float, place: Place, doing: Doing, tell: Tell) -> None:
+        """Raises WorldError: an event never comes, since everything ends after `seconds`."""
         self._cluster, self._kubelet, self._serving = place
         self.doing, self._tell = doing, tell
+        late = next((n for n, e in enumerate(events) if e.seconds >= seconds), None)
+        if late is not None:
+            raise WorldError(f"events[{late}].at: {events[late].at} is not before the end: give a longer duration")
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         for number, event in enumerate(events):
             self._due.append((event.seconds, number, self._bound(event, f"events[{number}].{event.name}")))

@@ -60,6 +60,8 @@ def conclusions(found: Rehearsal) -> Iterator[str]:
         yield f"the world took {count(found.pods_lost, 'pod')}"
     if found.kills_to_come:
         yield f"{count(found.kills_to_come, 'killOperator event')} never came: the operator wrote less than afterWrites"
+    if found.bad_events and not found.bad:
+        yield "badVersion met no revision that requests went to: its `where` fits none that was made since"
     for name in found.bad:
         yield (
             f"revision {printable(name)} is bad, and got all requests as soon as it was complete: this version of the "
