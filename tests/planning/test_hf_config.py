@@ -182,7 +182,13 @@ def test_shared_experts_of_another_width_and_dense_layers_are_counted() -> None:
         (None, 4096),
         ({"type": "linear", "factor": 4.0}, 16384),
         ({"rope_type": "dynamic", "factor": 2}, 8192),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}, 4096),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}, 16384),
+        ({"type": "yarn", "factor": 40, "original_max_position_embeddings": 2048}, 81920),
+        ({"type": "yarn", "factor": 0.25, "original_max_position_embeddings": 4096}, 1024),
+        ({"type": "yarn", "original_max_position_embeddings": 2048}, 2048),
+        ({"type": "yarn", "factor": 4.0}, 4096),
+        ({"type": "longrope", "factor": 32.0, "original_max_position_embeddings": 2048}, 4096),
+        ({"type": "su", "factor": 32.0, "original_max_position_embeddings": 2048}, 4096),
         ({"rope_type": "llama3", "factor": 8.0}, 4096),
         ({"type": "linear", "factor": None}, 4096),
         ({"factor": 4.0}, 4096),
@@ -191,6 +197,45 @@ def test_shared_experts_of_another_width_and_dense_layers_are_counted() -> None:
 )
 def test_rope_stretches_the_length_as_vllm_counts_it(rope: Any, longest: int) -> None:
     assert facts({**config("llama-2-7b"), "rope_scaling": rope}).max_position_embeddings == longest
+    if isinstance(rope, dict):
+        assert facts({**config("llama-2-7b"), "rope_parameters": rope}).max_position_embeddings == longest
+
+
+def test_yarn_stretches_what_the_model_was_trained_at_and_deepseek_holds_that_already() -> None:
+    asked = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    qwen = {**config("qwen2.5-7b"), "max_position_embeddings": 32768}
+    assert facts({**qwen, "rope_scaling": asked}).max_position_embeddings == 131072
+    deepseek = config("deepseek-v3")
+    assert deepseek["rope_scaling"]["original_max_position_embeddings"] * 40 == 163840
+    assert facts(deepseek).max_position_embeddings == 163840
+    assert essentials({**qwen, "rope_scaling": asked})["rope_scaling"] == asked, "what a record keeps says it too"
+
+
+@pytest.mark.parametrize("original", [0, -1, 1.5, "many", True])
+def test_a_trained_length_that_is_none_is_refused_by_its_name(original: Any) -> None:
+    rope = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": original}
+    said = refused({**config("llama-2-7b"), "rope_scaling": rope})
+    assert "rope_scaling.original_max_position_embeddings" in said.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen2ForSequenceClassification", "Qwen2ForRewardModel", "Qwen2ForProcessRewardModel",
+        "LlamaForRewardModeling", "BertForTokenClassification", "Qwen3Model", "LlamaEmbeddingModel",
+    ],
+)  # fmt: skip
+def test_what_makes_no_tokens_is_refused_in_one_line(name: str) -> None:
+    said = refused({**config("qwen2.5-7b"), "architectures": [name]})
+    assert said.constraint == "PoolingModel"
+    assert name in said.message
+    assert "makes no tokens" in said.message
+    assert "\n" not in said.message
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "BaichuanChatModel", "Qwen2ForCausalLM"])
+def test_classes_with_a_head_for_tokens_are_planned_whatever_they_end_with(name: str) -> None:
+    assert facts({**config("qwen2.5-7b"), "architectures": [name]}).num_hidden_layers == 28
 
 
 def test_gemma_3_and_its_like_hold_the_stretched_length_already() -> None:

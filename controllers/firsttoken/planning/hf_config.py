@@ -13,9 +13,10 @@ from pydantic.alias_generators import to_camel
 
 from firsttoken.api.architecture import InlineArchitecture
 from firsttoken.planning import shape as shapes
-from firsttoken.planning.hf_bounds import MOST, quoted, refuse
+from firsttoken.planning.hf_bounds import quoted, refuse
 from firsttoken.planning.hf_families import FAMILIES, Config, Family
 from firsttoken.planning.hf_fields import Fields, count, find
+from firsttoken.planning.hf_lengths import positions
 from firsttoken.planning.hf_quantization import StoredAs, quantization_of, stored_as
 from firsttoken.planning.hf_quantization import essentials as quantization_essentials
 from firsttoken.planning.hf_sieve import layers_of, sieve
@@ -32,9 +33,11 @@ OPTIONAL = (
     "moe_intermediate_size",
 )  # fmt: skip
 MOST_SHARED = 4096  # shared experts a layer, as of routed ones in the API
+# Endings of classes by which vLLM takes a runner that makes tokens, and one that makes none; the first match counts
+# (0.32, _SUFFIX_TO_DEFAULTS in vllm/config/model.py).
+GENERATES = ("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel")
+POOLS = ("ForTextEncoding", "Classification", "ForRewardModeling", "Model")
 MOST_KEPT = 16 * 2**10  # bytes of JSON in a record; published ones take up to 3 KB
-# Types of rope whose factor max_position_embeddings already holds (vLLM 0.32, _get_and_verify_max_len).
-STRETCHED_ALREADY = ("default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,15 @@ def essentials(config: Config) -> dict[str, Any]:
 
 
 def read_config(config: Config) -> ConfigFacts:
-    """The facts in a config.json. Raises InfeasibleError: unknown architecture, fields missing or out of range."""
+    """The facts in a config.json. Raises InfeasibleError: an architecture that is unknown or makes no tokens, fields
+    missing or out of range.
+    """
     config = essentials(config)  # records can be edited: they are held to the same bounds as files
     name, text = architecture(config), _text(config)
+    if name.endswith(POOLS) and not name.endswith(GENERATES):
+        text_of = "vLLM serves that as a pooling model (embeddings, classes, scores), which makes no tokens"
+        remedy = "point spec.model.uri to a checkpoint that generates text (…ForCausalLM)"
+        raise InfeasibleError("PoolingModel", f"config.json names {quoted(name, 120)}: {text_of}; {remedy}")
     outer = FAMILIES.get(str(config.get("model_type")))
     family = FAMILIES.get(_text_type(config, outer)) if outer is not None else None
     if outer is None or family is None or (text is not config and outer.vision is None):
@@ -122,7 +131,7 @@ def _facts(name: str, config: Config, given: Fields, outer: Family) -> ConfigFac
         name,
         {
             **{f: given.number(f) for f in (*NEEDED, "head_dim")},
-            "max_position_embeddings": _positions(given),
+            "max_position_embeddings": positions(given),
             "num_key_value_heads": given.kv_heads(),
             "tie_word_embeddings": given.tied(),
             "gated_mlp": given.family.gated,
@@ -180,24 +189,9 @@ def _windows(given: Fields) -> tuple[int | None, int | None]:
         windowed = types.count("sliding_attention")
     else:
         windowed = min(layers, given.family.windows(given.text, layers))
-    if window is None or not windowed or window >= _positions(given):
+    if window is None or not windowed or window >= positions(given):
         return None, None
     return window, windowed if windowed < layers else None
-
-
-def _positions(given: Fields) -> int:
-    """The longest sequence, tokens: stretched by rope's factor where the config counts without it."""
-    longest = given.needed("max_position_embeddings")
-    key = next((k for k in ("rope_scaling", "rope_parameters") if given.text.get(k)), "")
-    rope = given.text.get(key, {})
-    if not given.family.rope_stretches:
-        return longest
-    kind, factor = rope.get("rope_type") or rope.get("type"), rope.get("factor")
-    if kind in STRETCHED_ALREADY or kind is None or isinstance(factor, bool) or not isinstance(factor, int | float):
-        return longest
-    if factor * longest > MOST:
-        raise refuse(f"{key}.factor", factor, f"which stretches {longest} tokens beyond {MOST}")
-    return int(longest * factor) if factor >= 1 else longest
 
 
 def _latent(given: Fields) -> shapes.LatentAttention:

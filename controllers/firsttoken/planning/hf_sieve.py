@@ -18,7 +18,7 @@ SCALARS = frozenset((
     "shared_expert_intermediate_size", "first_k_dense_replace", "decoder_sparse_step", "moe_layer_freq",
     "spatial_merge_size",
 ))  # fmt: skip
-_ROPE = ("rope_type", "type", "factor")
+_ROPE = ("rope_type", "type", "factor", "original_max_position_embeddings")
 INNER: Mapping[str, tuple[str, ...]] = {
     "rope_scaling": _ROPE,
     "rope_parameters": _ROPE,
