@@ -8,6 +8,7 @@ from firsttoken.planning.kv_formats import kv_format
 from firsttoken.planning.memory import kv_bytes_per_token_and_layer, weights_bytes
 from firsttoken.planning.timing.attention import attended
 from firsttoken.planning.timing.device import Device
+from firsttoken.planning.timing.layout import head_widths
 from firsttoken.planning.timing.rank import peak_flops
 from firsttoken.planning.types import ModelFacts
 
@@ -27,13 +28,15 @@ def active_parameters(facts: ModelFacts) -> float:
 def prefill_floor_seconds(
     facts: ModelFacts, device: Device, ranks: int, prompt_tokens: int, cached_tokens: int
 ) -> float:
-    """Seconds to prefill a prompt: 2 FLOPs a parameter and token, 4 a head, dimension and pair of tokens."""
+    """Seconds to prefill a prompt: 2 FLOPs a parameter and token; 2 a head and pair of tokens for each element of a
+    query and of a value.
+    """
     new = max(1, prompt_tokens - cached_tokens)
     prefix = prompt_tokens - new
     windowed = _windowed_layers(facts)
     pairs = windowed * attended(prefix, new, facts.sliding_window)
     pairs += (facts.num_hidden_layers - windowed) * attended(prefix, new, None)
-    attention = 4.0 * facts.num_attention_heads * facts.head_dim * pairs
+    attention = 2.0 * facts.num_attention_heads * sum(head_widths(facts)) * pairs
     computed = (2.0 * active_parameters(facts) * new + attention) / (peak_flops(facts, device) * ranks)
     return max(computed, _weights_seconds(facts, device, ranks))
 

@@ -41,6 +41,7 @@ class CatalogueEntry(ApiModel):
     weight_group: int | None = None  # published weights along a layer's input that share a scale
     kept_parameters: int = 0  # weights of the layers that a published quantised checkpoint leaves in 16 bits
     activations: str = "fp8"  # what they are quantised to before they meet published quantised weights
+    inline: bool = False  # given in the spec, which has no field for `mla` and `moe`
 
     @property
     def computed_parameters(self) -> int:
@@ -216,7 +217,7 @@ def _by_last_segment(name: str) -> CatalogueEntry | None:
 
 def _inline_entry(spec: ModelSpec, shape: InlineArchitecture) -> CatalogueEntry:
     count = shape.parameters or shapes.parameters(shape)
-    return CatalogueEntry(name=_own_name(spec), uris=[spec.uri], shape=shape, parameters=count)
+    return CatalogueEntry(name=_own_name(spec), uris=[spec.uri], shape=shape, parameters=count, inline=True)
 
 
 def _own_name(spec: ModelSpec) -> str:
@@ -259,7 +260,23 @@ def _facts(entry: CatalogueEntry, spec: ModelSpec, source: str) -> ModelFacts:
         bidirectional_images=entry.bidirectional_images,
         other_parameters=entry.other_parameters,
         expert_parameters=shapes.experts_and_layers(shape, entry.mla, entry.moe)[0],
+        **_matrices(entry),
     )
+
+
+def _matrices(entry: CatalogueEntry) -> dict[str, Any]:
+    """What is known of the layers' matrices. Inline facts can't say how many experts are shared or layers dense, and a
+    published count beside them may be of another feed-forward layer than the one assumed.
+    """
+    shape, moe, mla = entry.shape, entry.moe or shapes.ExpertLayout(), entry.mla
+    known: dict[str, Any] = {}
+    if not entry.inline or "gated_mlp" in shape.model_fields_set:
+        known["gated"] = shape.gated_mlp
+    if shape.num_experts and not entry.inline:
+        known |= {"dense_layers": moe.first_dense_layers, "shared_experts": moe.shared_experts}
+    if mla is not None:
+        known |= {name: getattr(mla, name) for name in ("qk_nope_head_dim", "v_head_dim", "q_lora_rank")}
+    return known
 
 
 def _layer_bytes(entry: CatalogueEntry, quantization: str) -> float:

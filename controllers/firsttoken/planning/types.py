@@ -50,6 +50,14 @@ class ModelFacts:
     activations: str = "fp8"
     other_parameters: int = 0  # image encoder, learned positions: part of `parameters`, beside embeddings and layers
     expert_parameters: int = 0  # of the routed experts, part of `parameters`
+    # What catalogue and config.json say of the matrices. None: nobody said, and the time model takes the layout that
+    # explains `parameters` best (timing/layout.py).
+    gated: bool | None = None  # feed-forward layers with a gate: three matrices instead of two
+    dense_layers: int | None = None  # with a feed-forward layer in the place of experts
+    shared_experts: int | None = None  # in units of a routed one, for every token
+    qk_nope_head_dim: int | None = None  # MLA; where it is known, so is q_lora_rank
+    v_head_dim: int | None = None
+    q_lora_rank: int | None = None  # MLA; None: queries are projected directly
 
     @property
     def embedding_parameters(self) -> int:

@@ -1,21 +1,26 @@
 """Kernels, devices, layouts and collectives one by one."""
 
 import math
+from typing import Any
 
 import pytest
 
 from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.models import catalogue as models
+from firsttoken.planning.models import model_facts
 from firsttoken.planning.timing.attention import attended, prefill_work
 from firsttoken.planning.timing.collectives import all_reduce_seconds
 from firsttoken.planning.timing.device import device_from_profile
 from firsttoken.planning.timing.efficiency import efficiencies, table
 from firsttoken.planning.timing.experts import distinct_experts
 from firsttoken.planning.timing.gemm import GemmRates, gemm_seconds
-from firsttoken.planning.timing.layout import layout
-from firsttoken.planning.timing.rank import attention
+from firsttoken.planning.timing.layout import head_widths, layout
+from firsttoken.planning.timing.rank import attention, split
 from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.types import ModelFacts
+from planning import hf
 from planning.timing.models import DEEPSEEK, DEEPSEEK_LITE, LLAMA_8B, LLAMA_70B, MIXTRAL, device, facts
 
 
@@ -124,6 +129,46 @@ def test_layouts_are_read_off_the_parameter_count() -> None:
     assert (lite.dense_layers, lite.shared[1][1]) == (1, 2 * 1408)
     assert (mixtral.dense_layers, mixtral.shared, mixtral.experts) == (0, (), 8)
     assert layout(facts("tiiuae/falcon-7b")).dense == ((18176, 4544, "columns"), (4544, 18176, "rows"))
+
+
+def test_layouts_that_are_known_are_not_guessed() -> None:
+    """DeepSeek-V3 with other widths, dense layers and shared experts than any model that guesses know."""
+    changes = {
+        "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "q_lora_rank": 768,
+        "first_k_dense_replace": 8, "n_shared_experts": 3,
+    }  # fmt: skip
+    shape = hf.facts(hf.config("deepseek-v3", **changes))
+    found = layout(shape)
+    assert head_widths(shape) == (96, 64)
+    assert (found.dense_layers, found.expert_layers) == (8, 53)
+    assert found.shared[0] == (2 * 3 * 2048, 7168, "columns")
+    assert [p[:2] for p in found.attention] == [
+        (768 + 512 + 32, 7168), (128 * 96, 768), (128 * (64 + 64), 512), (7168, 128 * 64),
+    ]  # fmt: skip
+    direct = layout(hf.facts(hf.config("deepseek-v3", **{**changes, "q_lora_rank": 0})))
+    assert direct.attention[0] == (128 * 96, 7168, "columns"), "no rank: queries are projected directly"
+
+
+@pytest.mark.parametrize(("gated", "wanted"), [(True, 3), (False, 2), (None, 2)])
+def test_a_gate_is_as_said_inline_and_guessed_by_a_published_count_where_nothing_is(gated: Any, wanted: int) -> None:
+    inline = {
+        "hiddenSize": 4096, "numHiddenLayers": 32, "numAttentionHeads": 32, "intermediateSize": 16384,
+        "vocabSize": 50000, "maxPositionEmbeddings": 2048, "parameters": 6_900_000_000,
+    }  # fmt: skip
+    given = inline if gated is None else {**inline, "gatedMlp": gated}
+    found = model_facts(ModelSpec.model_validate({"uri": "pvc://c/m", "architecture": {"inline": given}}))
+    assert isinstance(found, ModelFacts)
+    assert len({n for n, _, _ in layout(found).dense}) == 2
+    assert layout(found).dense[0][0] == (wanted - 1) * 16384
+
+
+def test_kv_heads_are_replicated_where_there_are_more_ranks() -> None:
+    """vLLM's QKVParallelLinear: Qwen 2.5 7B has 28 heads and 4 KV heads of 128, Falcon 7B 71 and one of 64."""
+    qwen = layout(facts("Qwen/Qwen2.5-7B-Instruct")).attention
+    assert [split(qwen, r)[0][0] for r in (1, 2, 4, 7)] == [36 * 128, 18 * 128, 9 * 128, (4 + 2) * 128]
+    llama = layout(facts(LLAMA_8B)).attention
+    assert [split(llama, r)[0][0] for r in (8, 16, 32)] == [(4 + 2) * 128, (2 + 2) * 128, (1 + 2) * 128]
+    assert split(llama, 16)[1] == (4096, 256), "the output has no KV heads"
 
 
 @pytest.mark.parametrize("name", sorted(models()))

@@ -1,8 +1,8 @@
 """The matrices of a model, from its shape: what one layer multiplies, counted over all ranks.
 
-`ModelFacts` says neither whether the feed-forward layer is gated, nor how many experts are shared or which layers are
-dense, nor the inner widths of MLA. The published parameter count does: of the layouts in use, the one that comes
-nearest to it is taken (`matrices`, `dense layers`, `shared experts`, `query rank`).
+Facts given inline say neither how many experts are shared or layers dense, nor always whether the feed-forward layer is
+gated; those of measured models nothing of MLA's inner widths. The published parameter count does: of the layouts in
+use, the one that comes nearest to it is taken (`matrices`, `dense layers`, `shared experts`, `query rank`).
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,9 @@ SHARED_EXPERTS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class Layout:
-    """What the layers of a model hold. `split`: "columns" or "rows" by tensor parallelism, "" replicated."""
+    """What the layers of a model hold. `split`: "columns" or "rows" by tensor parallelism, "" replicated; columns of
+    which some belong to KV heads, by `with_kv_heads`.
+    """
 
     attention: tuple[tuple[int, int, str], ...]  # (outputs, inputs, split) of each product around attention
     dense: tuple[tuple[int, int, str], ...]  # of a dense feed-forward layer
@@ -39,11 +41,12 @@ class Layout:
 @cache
 def layout(facts: ModelFacts) -> Layout:
     """The layout that explains `facts.parameters` best."""
+    dense, shared = facts.dense_layers, facts.shared_experts
     choices = product(
-        MATRICES,
-        DENSE_LAYERS if facts.num_experts else (facts.num_hidden_layers,),
-        SHARED_EXPERTS if facts.num_experts else (0,),
-        MLA_QUERY_RANKS if facts.kv_lora_rank else (None,),
+        MATRICES if facts.gated is None else ((3,) if facts.gated else (2,)),
+        (DENSE_LAYERS if dense is None else (dense,)) if facts.num_experts else (facts.num_hidden_layers,),
+        (SHARED_EXPERTS if shared is None else (shared,)) if facts.num_experts else (0,),
+        MLA_QUERY_RANKS if facts.kv_lora_rank and not facts.qk_nope_head_dim else (facts.q_lora_rank,),
     )
     candidates = [_layout(facts, *choice) for choice in choices if choice[1] <= facts.num_hidden_layers]
     wanted = facts.parameters - facts.embedding_parameters
@@ -53,7 +56,8 @@ def layout(facts: ModelFacts) -> Layout:
 def head_widths(facts: ModelFacts) -> tuple[int, int]:
     """Elements of a query (and key) and of a value in one head during prefill."""
     if facts.kv_lora_rank:
-        return MLA_NOPE_WIDTH + (facts.qk_rope_head_dim or MLA_ROPE_WIDTH), MLA_VALUE_WIDTH
+        nope, rope = facts.qk_nope_head_dim or MLA_NOPE_WIDTH, facts.qk_rope_head_dim or MLA_ROPE_WIDTH
+        return nope + rope, facts.v_head_dim or MLA_VALUE_WIDTH
     return facts.head_dim, facts.head_dim
 
 
@@ -72,11 +76,16 @@ def _layout(facts: ModelFacts, matrices: int, dense_layers: int, shared: int, qu
     )
 
 
+def with_kv_heads(heads: int, width: int) -> str:
+    """A split of columns of which `width` belong to each of `heads` KV heads: every rank has one head at least."""
+    return f"columns {heads} {width}"
+
+
 def _grouped(facts: ModelFacts) -> tuple[tuple[int, int, str], ...]:
     queries = facts.num_attention_heads * facts.head_dim
     keys_and_values = 2 * facts.num_key_value_heads * facts.head_dim
     return (
-        (queries + keys_and_values, facts.hidden_size, "columns"),
+        (queries + keys_and_values, facts.hidden_size, with_kv_heads(facts.num_key_value_heads, 2 * facts.head_dim)),
         (facts.hidden_size, queries, "rows"),
     )
 
@@ -93,7 +102,7 @@ def _latent(facts: ModelFacts, query_rank: int | None) -> tuple[tuple[int, int, 
         first = ((queries, facts.hidden_size, "columns"), (down, facts.hidden_size, ""))
     return (
         *first,
-        (heads * (MLA_NOPE_WIDTH + value_width), rank, "columns"),
+        (heads * ((facts.qk_nope_head_dim or MLA_NOPE_WIDTH) + value_width), rank, "columns"),
         (facts.hidden_size, heads * value_width, "rows"),
     )
 

@@ -136,12 +136,19 @@ def unmeasured(
 def split(products: tuple[tuple[int, int, str], ...], ranks: int) -> tuple[tuple[int, int], ...]:
     """(outputs, inputs) of each product on one of `ranks` ranks."""
     return tuple(
-        (
-            -(-outputs // ranks) if how == "columns" else outputs,
-            -(-inputs // ranks) if how == "rows" else inputs,
-        )
+        (_columns(outputs, how, ranks), -(-inputs // ranks) if how == "rows" else inputs)
         for outputs, inputs, how in products
     )
+
+
+def _columns(outputs: int, how: str, ranks: int) -> int:
+    """On one rank. KV heads are replicated where there are more ranks than heads (vLLM: QKVParallelLinear)."""
+    kind, *kv = how.split() or [""]
+    if kind != "columns":
+        return outputs
+    heads, width = map(int, kv) if kv else (0, 0)
+    kept = max(1, -(-heads // ranks)) * width
+    return -(-(outputs - heads * width) // ranks) + kept
 
 
 def expert_shape(layout: Layout, hidden: int, ranks: int) -> ExpertShape:
