@@ -101,6 +101,23 @@ def test_S3_a_default_that_is_written_out_is_named_like_any_other_value() -> Non
     assert inactive_fields(stored(rollout={"split": {}})) == ("spec.rollout.split",)
 
 
+@pytest.mark.parametrize("mode", ["Auto", "Colocated"])
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_S3_devices_of_roles_are_named_where_there_are_none(mode: str, role: str) -> None:
+    device = {"accelerator": {**BASE["accelerator"], role: {"type": "nvidia-a100-80gb"}}}
+    path = f"spec.accelerator.{role}.type"
+    wanted = stored(**device, layout={"mode": mode})
+    assert inactive_fields(wanted) == (path,)
+    reason = inactive_reason(wanted)
+    assert reason is not None
+    assert reason.message.startswith(f"{path}: without effect while spec.layout.mode is {mode}")
+    assert inactive_fields(stored(**device, layout={"mode": "Disaggregated"})) == ()
+    both = inactive_reason(stored(**device, layout={"mode": mode}, tuning={"mode": "Auto"}))
+    assert both is not None
+    assert both.message.startswith("spec.tuning.mode: accepted")
+    assert path in both.message
+
+
 def test_S3_bounds_of_tuning_are_named_where_they_bound_nothing() -> None:
     """They cap what an engine starts with, unless nothing is tuned or the value is pinned."""
     bounds = {"tokenBudget": {"min": 128, "max": 8192}}

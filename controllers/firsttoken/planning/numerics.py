@@ -32,8 +32,6 @@ def choose_numerics(facts: ModelFacts, profiles: Sequence[AcceleratorProfileSpec
 
 
 def _dtype(facts: ModelFacts, profiles: Sequence[AcceleratorProfileSpec]) -> tuple[str | None, tuple[Reason, ...]]:
-    if len({is_cpu(p) for p in profiles}) > 1:
-        raise InfeasibleError("Accelerator", "KV can't travel between a CPU and a GPU: give both roles GPUs")
     if any(is_cpu(p) for p in profiles):
         return "float32", (Reason("Dtype", "float32: it runs on every CPU, BF16 needs AVX512 or AMX"),)
     old = [p.product for p in profiles if not has_bf16(p)]

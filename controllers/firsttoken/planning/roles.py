@@ -28,7 +28,7 @@ class Role:
 
 
 def roles_of(spec: InferenceServiceSpec, profiles: Profiles, lengths: Lengths) -> tuple[Role, ...]:
-    """The roles that the spec's layout has. Raises InfeasibleError for a device nobody knows."""
+    """The roles that the spec's layout has. Raises InfeasibleError: an unknown device, two that can't work together."""
     accelerator, work = spec.accelerator, lengths.workload
     if spec.layout.mode != LayoutMode.DISAGGREGATED:
         named = [("serve", accelerator.type, work.p95_total, work.assumed(), "spec.accelerator.type")]
@@ -53,4 +53,24 @@ def roles_of(spec: InferenceServiceSpec, profiles: Profiles, lengths: Lengths) -
             there = ", ".join(sorted(profiles)) or "none"
             text = f"{path}: no AcceleratorProfile is named {name!r}{meant}; there are: {there}"
             raise InfeasibleError("UnknownAccelerator", text, {path: near[0]} if near else {})
-    return tuple(Role(role, name, profiles[name], tokens, f"P95{said}") for role, name, tokens, said, _ in named)
+    roles = tuple(Role(role, name, profiles[name], tokens, f"P95{said}") for role, name, tokens, said, _ in named)
+    if len(roles) > 1:
+        _check_vendors(roles[0], roles[1])
+    return roles
+
+
+def _check_vendors(prefill: Role, decode: Role) -> None:
+    """Raises InfeasibleError: one image runs both roles and is built for one vendor. KV blocks have one size then, too
+    (Gaudi: 128 tokens, GPUs: 16).
+    """
+    vendors = [prefill.profile.vendor, decode.profile.vendor]
+    if len(set(vendors)) == 1:
+        return
+    if "CPU" in vendors:
+        why, remedy = "KV can't travel between a CPU and a GPU", "give both roles GPUs of one vendor"
+    else:
+        why = "one engine image runs both roles, and vLLM is built for one vendor's devices"
+        remedy = "give both roles devices of one vendor"
+    where = f"prefill on {prefill.profile.product} ({vendors[0]}), decode on {decode.profile.product} ({vendors[1]})"
+    same = {"spec.accelerator.decode.type": prefill.accelerator, "spec.accelerator.prefill.type": decode.accelerator}
+    raise InfeasibleError("Accelerator", f"{where}: {why}; {remedy}", same)

@@ -6,6 +6,7 @@ from firsttoken.api.change import InspectionSpec, RolloutSpec, TuningMode
 from firsttoken.api.engine import MeasurementSpec
 from firsttoken.api.evaluation import EvaluationSpec
 from firsttoken.api.service import InferenceServiceSpec
+from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.types import Reason
 
 
@@ -15,6 +16,15 @@ def _bounds_nothing(spec: InferenceServiceSpec) -> bool:
     return spec.tuning.token_budget is not None and (pinned or spec.tuning.mode is TuningMode.OFF)
 
 
+def _one_role(spec: InferenceServiceSpec) -> bool:
+    return spec.layout.mode is not LayoutMode.DISAGGREGATED
+
+
+# Devices of roles that this service does not have; another layout would bring them into force.
+_BY_LAYOUT: Mapping[str, Callable[[InferenceServiceSpec], bool]] = {
+    "spec.accelerator.prefill.type": lambda spec: _one_role(spec) and spec.accelerator.prefill is not None,
+    "spec.accelerator.decode.type": lambda spec: _one_role(spec) and spec.accelerator.decode is not None,
+}
 # Whether a field is set to something that has no effect. A value that equals the default counts where it was written
 # out, since whoever writes it relies on it; the API server fills in those of approval, evaluation and inspection for
 # everybody, so there it can't be told from nothing.
@@ -30,6 +40,7 @@ _CHECKS: Mapping[str, Callable[[InferenceServiceSpec], bool]] = {
     "spec.rollout.approval": lambda spec: spec.rollout.approval != RolloutSpec().approval,
     "spec.evaluation": lambda spec: spec.evaluation != EvaluationSpec(),
     "spec.inspection": lambda spec: spec.inspection != InspectionSpec(),
+    **_BY_LAYOUT,
 }
 WITHOUT_EFFECT = tuple(_CHECKS)
 
@@ -42,10 +53,17 @@ def inactive_fields(spec: InferenceServiceSpec) -> tuple[str, ...]:
 def inactive_reason(spec: InferenceServiceSpec) -> Reason | None:
     """The sentence that says so, None if everything that was set is in force."""
     fields = inactive_fields(spec)
-    if not fields:
-        return None
-    message = (
-        f"{', '.join(fields)}: accepted and kept, without effect in this version; nothing is measured or tuned while"
-        " serving yet, and a new revision takes all requests in one step when it is complete"
-    )
-    return Reason("NotActiveYet", message)
+    later = [path for path in fields if path not in _BY_LAYOUT]
+    said = []
+    if later:
+        said.append(
+            f"{', '.join(later)}: accepted and kept, without effect in this version; nothing is measured or tuned while"
+            " serving yet, and a new revision takes all requests in one step when it is complete"
+        )
+    if len(later) < len(fields):
+        types = " and ".join(path for path in fields if path in _BY_LAYOUT)
+        said.append(
+            f"{types}: without effect while spec.layout.mode is {spec.layout.mode.value}: one engine does both on"
+            " spec.accelerator.type, and a proposal to split is for that device; set spec.layout.mode: Disaggregated"
+        )
+    return Reason("NotActiveYet", ". ".join(said)) if said else None

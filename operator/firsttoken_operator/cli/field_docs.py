@@ -22,7 +22,8 @@ server stores; where there is none, the meaning says what happens. `[]` is an it
 What else is refused, and in which words: [validation](validation.md). In a cluster, `kubectl explain infsvc.spec`.
 
 Accepted and kept, without effect in this version (the plan and the status name them where they are set, reason
-`NotActiveYet`; `tuning.mode` only as `Auto`, `tuning.tokenBudget` only with `mode: Off` or a pinned budget): """
+`NotActiveYet`; `tuning.mode` only as `Auto`, `tuning.tokenBudget` only with `mode: Off` or a pinned budget,
+`accelerator.prefill` and `accelerator.decode` only while `layout.mode` is not `Disaggregated`): """
 
 
 def reference() -> str:
