@@ -81,10 +81,6 @@ def test_a_replica_that_no_node_holds_is_refused_with_what_would_be_rendered(cou
     assert refusal.nearest == {"spec.accelerator.type": "nvidia-h200"}
 
 
-def test_a_cpu_that_is_too_small_is_a_matter_of_memory() -> None:
-    assert refused(service(LLAMA_70B, "cpu")).constraint == "Memory"
-
-
 def test_1b_on_one_l4_for_completion() -> None:
     spec = service("hf://meta-llama/Llama-3.2-1B", "nvidia-l4", 1, workload={"profile": "CodeCompletion"})
     assert shape(spec) == [("serve", 1, 1, 1)]
@@ -237,10 +233,21 @@ class TestDisaggregated:
         refusal = refused(service(LLAMA_70B, "nvidia-l40s", 16, layout={"mode": "Disaggregated"}))
         assert refusal.constraint == "PipelineParallel"
         assert "NixlConnector" in refusal.message
+        assert "over PCIe, which carries no split of a layer beyond 2, and vLLM's" in refusal.message
         assert refusal.nearest["spec.layout.mode"] == "Colocated"
         assert shape(service(LLAMA_70B, "nvidia-a100-80gb", 16, layout={"mode": "Disaggregated"})) == [
             ("prefill", 1, 8, 1), ("decode", 1, 4, 1),
         ]  # fmt: skip
+
+    def test_roles_over_pcie_are_bound_by_their_split_and_not_by_the_node(self) -> None:
+        """Colocated would not fit either, so only the split and the stages that a role can't have are to be named."""
+        for model, device in ((LLAMA_70B, "nvidia-l4"), ("hf://meta-llama/Llama-3.1-405B", "nvidia-l40s")):
+            refusal = refused(service(model, device, 16, layout={"mode": "Disaggregated"}))
+            assert refusal.constraint == "PipelineParallel"
+            assert "over PCIe, which carries no split of a layer beyond 2" in refusal.message
+            assert "prefill and decode roles have no pipeline stages" in refusal.message
+            assert "across nodes" not in refusal.message
+            assert "Colocated" not in refusal.message
 
     def test_a_role_that_no_node_holds(self) -> None:
         refusal = refused(service(DEEPSEEK, "nvidia-h100-80gb", 32, layout={"mode": "Disaggregated"}))

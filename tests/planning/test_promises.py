@@ -83,6 +83,22 @@ def test_a_promise_below_the_physical_floor_is_refused_with_the_floor(metric: st
     assert offered.roles[0].keeps_slos
 
 
+def test_a_promise_that_is_ruled_out_says_for_which_prompt() -> None:
+    """The figure follows from a prompt that nobody may have named."""
+    slos = [slo("TTFT", "2ms"), slo("TPOT", "1ms"), slo("TTFT", "2ms", "4096-16384")]
+    said = refused(service(LLAMA_70B, "nvidia-h100-80gb", 8, slos=slos)).message
+    assert "for a prompt of 4096 tokens (P95, assumed for profile Chat), 256 of them cached (assumed for" in said
+    assert "for a token after a prompt of 1024 tokens (P50, assumed for profile Chat):" in said
+    assert "for a prompt of 4097 tokens (the shortest of the bucket), 256 of them cached" in said
+    own = {"promptTokens": {"p50": 2000, "p95": 3000}, "sharedPrefixTokens": 512}
+    said = refused(service(LLAMA_70B, "nvidia-h100-80gb", 8, slos=slos[:2], workload=own)).message
+    assert "for a prompt of 3000 tokens (P95), 512 of them cached:" in said
+    assert "for a token after a prompt of 2000 tokens (P50):" in said
+    none = {"profile": "Summarization"}
+    said = refused(service(LLAMA_70B, "nvidia-h100-80gb", 8, slos=slos[:1], workload=none)).message
+    assert "for a prompt of 16384 tokens (P95, assumed for profile Summarization), none cached:" in said
+
+
 def test_all_promises_below_the_floor_are_refused_at_once_with_a_list_that_holds() -> None:
     """To raise one of two would not be enough, so both are named and offered together."""
     slos = [slo("TTFT", "5ms"), slo("TTFT", "10s"), slo("TPOT", "1ms")]
@@ -174,7 +190,8 @@ def test_those_refusals_are_of_every_kind_and_most_have_a_way_out() -> None:
         "SLO", "Memory", "MaxCount", "AcrossNodes", "PipelineParallel", "TensorParallel", "UnknownAccelerator",
         "UnknownModel", "ModelLength", "KVCacheDtype", "AttentionBackend", "TokenBudget", "Quantization", "Dtype",
     }  # fmt: skip
-    assert [name for name, r in found.items() if not r.nearest] == ["Dtype"]
+    assert [name for name, r in found.items() if not r.nearest] == []
+    assert found["Dtype"].nearest == {"spec.accelerator.type": "nvidia-a10"}
     assert found["SLO"].nearest.keys() == {"spec.slos[0].target", "spec.accelerator.type", "spec.model.quantization"}
     assert found["SLO of a budget"].nearest["spec.accelerator.maxCount"] == 8
     assert "spec.accelerator.maxCount" in found["Memory"].nearest

@@ -1,5 +1,6 @@
 """The sentences of a plan: each choice with the numbers it was made from, and why a model is too big."""
 
+import math
 from collections.abc import Sequence
 
 from firsttoken.api.engine import EnginePins
@@ -7,12 +8,13 @@ from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.accelerators import device_bytes, is_cpu, max_tensor_parallel
-from firsttoken.planning.memory import EngineLoad, memory_budget
+from firsttoken.planning.memory import GIB, EngineLoad, memory_budget
 from firsttoken.planning.mig import compute_share
 from firsttoken.planning.parallelism import (
     ACROSS_NODES,
     LEAST_KV_SHARE,
     NO_STAGES,
+    NOT_WIDER,
     ONE_SLICE,
     USEFUL_CONCURRENCY,
     Candidate,
@@ -150,12 +152,17 @@ def _stages_reason(pins: EnginePins, facts: ModelFacts, profile: AcceleratorProf
         return Reason("PipelineParallel", f"{stages}, as pinned")
     if tensor >= profile.devices_per_node:
         why = "a layer's split stays inside a node, and stages pass on activations only"
-    elif tensor >= max_tensor_parallel(profile):
-        why = f"{profile.product} meets its neighbours over PCIe, which carries no split of a layer beyond {tensor}"
     else:
-        why = why_not_divisible(facts, tensor * 2) or "memory needs them"
-        why = f"a split over {tensor * 2} is not possible: {why}"
+        why = _why_no_wider(facts, profile, tensor)
     return Reason("PipelineParallel", f"{stages} stages of {count(tensor, 'device')}: {why}")
+
+
+def _why_no_wider(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor: int) -> str:
+    """Why no more than `tensor` devices of a node share a layer."""
+    if tensor >= max_tensor_parallel(profile):
+        return f"{profile.product} meets its neighbours over PCIe, which carries no split of a layer beyond {tensor}"
+    why = why_not_divisible(facts, tensor * 2) or "memory needs them"
+    return f"a split over {tensor * 2} is not possible: {why}"
 
 
 def too_big(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleLoad]) -> InfeasibleError:
@@ -177,7 +184,7 @@ def too_big(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleL
     constraint = "MaxCount" if least > 1 or len(roles) > 1 else "Memory"
     return InfeasibleError(
         constraint if limit is not None else "Memory",
-        prefix + _arithmetic(facts, profile, load, gpus, memory) + budget,
+        prefix + _arithmetic(facts, profile, load, gpus, memory) + budget + _whole_node(profile, load, memory),
         _shorter(spec, memory, profile),
     )
 
@@ -195,7 +202,7 @@ def _check_one_node_holds(spec: InferenceServiceSpec, facts: ModelFacts, roles: 
             continue
         gpus, memory = _largest(spec, facts, (name, profile, load), None)
         stages = name != "serve" and _one_node_holds(facts, profile, load, "serve")
-        constraint, why = _beyond_a_node(profile, stages=stages)
+        constraint, why = _beyond_a_node(facts, profile, name, gpus, stages=stages)
         raise InfeasibleError(
             constraint,
             f"{name + ': ' if len(roles) > 1 else ''}{_arithmetic(facts, profile, load, gpus, memory)}; {why}",
@@ -203,12 +210,16 @@ def _check_one_node_holds(spec: InferenceServiceSpec, facts: ModelFacts, roles: 
         )
 
 
-def _beyond_a_node(profile: AcceleratorProfileSpec, *, stages: bool) -> tuple[str, str]:
-    """The constraint, and what there is to say of it. `stages`: a colocated replica would fit with pipeline stages."""
-    if stages:
-        return "PipelineParallel", NO_STAGES
+def _beyond_a_node(
+    facts: ModelFacts, profile: AcceleratorProfileSpec, role: str, gpus: int, *, stages: bool
+) -> tuple[str, str]:
+    """The constraint, and what there is to say of it. `gpus`: of the largest replica that the role may have. `stages`:
+    a colocated one would fit with pipeline stages.
+    """
     if compute_share(profile) is not None:
         return "Memory", ONE_SLICE
+    if role != "serve" and gpus < profile.devices_per_node:
+        return "PipelineParallel", f"{_why_no_wider(facts, profile, gpus)}, and {NO_STAGES if stages else NOT_WIDER}"
     return "AcrossNodes", f"a node has {count(profile.devices_per_node, 'device')}, and {ACROSS_NODES}"
 
 
@@ -245,6 +256,19 @@ def _arithmetic(
             f"activations and graphs decide whether the engine starts"
         )
     return f"{left}: enough for one replica, but not for all that must run"
+
+
+def _whole_node(profile: AcceleratorProfileSpec, load: EngineLoad, m: MemoryBudget) -> str:
+    """What to do where a CPU's profile names less memory than an engine takes; "" for a GPU, whose memory is fixed."""
+    if not is_cpu(profile):
+        return ""
+    kv = math.ceil(m.kv_bytes_per_token * load.max_model_length / GIB) * GIB  # vLLM takes whole ones
+    need = (m.weights_bytes + m.activation_bytes + m.overhead_bytes + kv) / load.utilization
+    return (
+        f"; the AcceleratorProfile lets an engine use {device_bytes(profile) / GIB:.0f} GiB, and this one takes some "
+        f"{math.ceil(need / GIB)} GiB: if your nodes have that, name a profile that says so in spec.accelerator.type, "
+        "else choose a smaller model"
+    )
 
 
 def _shorter(spec: InferenceServiceSpec, m: MemoryBudget, profile: AcceleratorProfileSpec) -> dict[str, int]:

@@ -10,7 +10,9 @@ from pydantic.alias_generators import to_camel
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.accelerators import device_bytes, is_cpu, near_names
+from firsttoken.api.service_inputs import LayoutMode
+from firsttoken.planning.accelerators import capability, device_bytes, is_cpu, near_names
+from firsttoken.planning.models import MADE_OFFLINE
 from firsttoken.planning.promises import missed
 from firsttoken.planning.refusal import SLO
 from firsttoken.planning.replicas import least_replicas
@@ -80,9 +82,13 @@ def _families(
         yield _other_pin("pipeline_parallel", spec, profiles, attempt)
         yield _smaller_steps(spec)
         yield _shorter_requests(spec)
+        yield _fewer_replicas(spec)
         yield _more_gpus(spec, profiles, attempt)
         yield _fp8(spec)
         yield _larger_gpu(spec, profiles)
+    if constraint in ("Quantization", "Dtype"):
+        yield _unquantised(spec)
+        yield _newer_gpu(spec, profiles)
     if constraint == SLO:
         yield _more_gpus(spec, profiles, attempt)
         yield _fp8(spec)
@@ -101,8 +107,8 @@ def with_value(spec: InferenceServiceSpec, path: str, value: Any) -> InferenceSe
 
 
 def in_words(value: Any) -> str:
-    """As it is written in YAML on one line: lists and mappings in brackets."""
-    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+    """As it is written in YAML on one line: lists and mappings in brackets, `null` for a field that is left out."""
+    return json.dumps(value) if value is None or isinstance(value, list | dict) else str(value)
 
 
 def _keys(path: str) -> list[str | int]:
@@ -185,24 +191,67 @@ def _fp8(spec: InferenceServiceSpec) -> Iterator[tuple[str, Any]]:
         yield "spec.model.quantization", "fp8"
 
 
+def _fewer_replicas(spec: InferenceServiceSpec) -> Iterator[tuple[str, Any]]:
+    """Where the spec says how many must run, the most that the budget has a place for."""
+    limit, scaling = spec.accelerator.max_count, spec.scaling
+    given = {"replicas": scaling.replicas if scaling.mode == "Planned" else None, "min_replicas": scaling.min_replicas}
+    for field, least in given.items():
+        if limit is not None and least is not None and least == least_replicas(spec):
+            for fewer in range(min(least - 1, limit), 0, -1):
+                yield f"spec.scaling.{to_camel(field)}", fewer
+
+
+def _unquantised(spec: InferenceServiceSpec) -> Iterator[tuple[str, Any]]:
+    """16 bits, where it is the spec that asks for less and the weights are not stored so."""
+    if spec.model.quantization is not None and spec.model.quantization not in MADE_OFFLINE:
+        yield "spec.model.quantization", None
+
+
+def _newer_gpu(spec: InferenceServiceSpec, profiles: Profiles) -> Iterator[tuple[str, Any]]:
+    """Devices of a later compute capability with as much memory, the smallest first, for each role that has its own."""
+    split = spec.layout.mode == LayoutMode.DISAGGREGATED
+    own = {"prefill": spec.accelerator.prefill, "decode": spec.accelerator.decode} if split else {}
+    used = {"spec.accelerator.type": spec.accelerator.type}
+    used |= {f"spec.accelerator.{role}.type": given.type for role, given in own.items() if given}
+    for path, name in used.items():
+        today = profiles.get(name)
+        old = capability(today) if today is not None else None
+        if today is None or old is None:
+            continue
+        newer = [
+            (device_bytes(p), other)
+            for other, p in profiles.items()
+            if _replaces(p, today) and (capability(p) or old) > old and device_bytes(p) >= device_bytes(today)
+        ]
+        for _, other in sorted(newer):
+            yield path, other
+
+
+def _replaces(profile: AcceleratorProfileSpec, today: AcceleratorProfileSpec) -> bool:
+    """Of the same vendor, not older (what runs on today's may need what older devices lack), with no poorer links."""
+    return (
+        profile.vendor == today.vendor
+        and (capability(profile) or ()) >= (capability(today) or ())
+        and (profile.link_gb_per_second or 0) >= (today.link_gb_per_second or 0)
+    )
+
+
 def _larger_gpu(spec: InferenceServiceSpec, profiles: Profiles) -> Iterator[tuple[str, Any]]:
-    """Devices of the same vendor with more memory and no poorer links, the smallest first."""
+    """Devices with more memory, the smallest first."""
     today = profiles.get(spec.accelerator.type)
     if today is None or is_cpu(today):
         return
     larger = [
         (device_bytes(p), name)
         for name, p in profiles.items()
-        if p.vendor == today.vendor
-        and device_bytes(p) > device_bytes(today)
-        and (p.link_gb_per_second or 0) >= (today.link_gb_per_second or 0)
+        if _replaces(p, today) and device_bytes(p) > device_bytes(today)
     ]
     for _, name in sorted(larger):
         yield "spec.accelerator.type", name
 
 
 def _faster_gpu(spec: InferenceServiceSpec, profiles: Profiles) -> Iterator[tuple[str, Any]]:
-    """Devices of the same vendor that compute and read memory faster, with no poorer links, the slowest first."""
+    """Devices that compute and read memory faster, the slowest first."""
     today = profiles.get(spec.accelerator.type)
     if today is None or is_cpu(today):
         return
@@ -210,9 +259,7 @@ def _faster_gpu(spec: InferenceServiceSpec, profiles: Profiles) -> Iterator[tupl
     faster = [
         (_rates(p), name)
         for name, p in profiles.items()
-        if p.vendor == today.vendor
-        and all(new > old for new, old in zip(_rates(p), rates, strict=True))
-        and (p.link_gb_per_second or 0) >= (today.link_gb_per_second or 0)
+        if _replaces(p, today) and all(new > old for new, old in zip(_rates(p), rates, strict=True))
     ]
     for _, name in sorted(faster):
         yield "spec.accelerator.type", name

@@ -33,6 +33,10 @@ NO_STAGES = (
     "vLLM's NixlConnector, which carries KV from prefill to decode, does not work with pipeline stages: Colocated can "
     "have them, or choose GPUs on which tensor parallelism is enough"
 )
+NOT_WIDER = (
+    "prefill and decode roles have no pipeline stages (vLLM's NixlConnector): choose GPUs with more memory or with "
+    "links between them, quantised weights, or a smaller model"
+)
 
 
 @dataclass(frozen=True)

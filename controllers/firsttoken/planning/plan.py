@@ -160,7 +160,7 @@ def _sized(
     numerics = choose_numerics(facts, [r.profile for r in roles])
     length, sized = size(spec, facts, roles, lengths, chooser)
     if isinstance(chooser, Forecasting):
-        check_promises(chooser.question, sized, spec.slos)
+        check_promises(chooser.question, sized, spec.slos, lengths.workload)
         sized = start_of(spec, chooser, roles, sized)
     return Sizes(lengths, roles, numerics.dtype, numerics.reasons, length, sized)
 

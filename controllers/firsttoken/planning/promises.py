@@ -13,15 +13,17 @@ from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.sizing import Sized
 from firsttoken.planning.types import Plan, Prediction, Reason
 from firsttoken.planning.words import IDLE, at_rate, count, milliseconds, number
+from firsttoken.planning.workload import ResolvedWorkload
 
 SLO_MISSED = "SLOMissed"
 SEARCH = 1e-3  # percentiles are searched for to a tenth of that, relative
 
 
-def check_promises(question: Question, sized: Sequence[Sized], slos: Sequence[SLO]) -> None:
+def check_promises(question: Question, sized: Sequence[Sized], slos: Sequence[SLO], work: ResolvedWorkload) -> None:
     """Refuse what the data sheet rules out, for the shape that comes nearest to it. Raises InfeasibleError.
 
     `slos` are the spec's, in the order of the promises. All that are ruled out are named: to change one would not do.
+    `work` says whose the lengths are.
     """
     if not question.promised:
         return
@@ -34,7 +36,7 @@ def check_promises(question: Question, sized: Sequence[Sized], slos: Sequence[SL
             floors[index] = floor
     if floors:
         kept = {index: _kept(question, sized, index, floor) for index, floor in floors.items()}
-        raise InfeasibleError(SLO_CONSTRAINT, _ruled_out(question, sized, floors, kept), _offered(slos, kept))
+        raise InfeasibleError(SLO_CONSTRAINT, _ruled_out(question, sized, floors, kept, work), _offered(slos, kept))
 
 
 def _kept(question: Question, sized: Sequence[Sized], index: int, floor: float) -> float:
@@ -50,18 +52,23 @@ def _kept(question: Question, sized: Sequence[Sized], index: int, floor: float) 
 
 
 def _ruled_out(
-    question: Question, sized: Sequence[Sized], floors: Mapping[int, float], kept: Mapping[int, float]
+    question: Question,
+    sized: Sequence[Sized],
+    floors: Mapping[int, float],
+    kept: Mapping[int, float],
+    work: ResolvedWorkload,
 ) -> str:
-    """Each promise with what it takes at least and what is predicted to be kept, and the ways out."""
+    """Each promise with what it takes at least, for which prompt, what is predicted to be kept, and the ways out."""
     said = []
     for index, floor in floors.items():
         target = question.promises[index]
         looked = (sized[0] if target.metric == TTFT else sized[-1]).looked
         widest = max(f.gpus for f in looked)
+        prompt = _speaks_of(question, work, target)
         said.append(
             f"spec.slos[{index}] promises {describe(target)}; {widest} x {looked[-1].device.name} at their data-sheet "
-            f"peaks, with nothing else to do, take {milliseconds(floor)}: less than {_duration(floor)} is ruled out, "
-            f"{_duration(kept[index])} is predicted to be kept under little load"
+            f"peaks, with nothing else to do, take {milliseconds(floor)} for {prompt}: less than "
+            f"{_duration(floor)} is ruled out, {_duration(kept[index])} is predicted to be kept under little load"
         )
     return f"{'; '.join(said)}: allow that, or use faster GPUs, a smaller or a quantised model"
 
@@ -98,9 +105,21 @@ def _prompt(shape: RequestShape, target: Target) -> int | None:
     """
     if target.bucket == "all":
         share = target.percentile / 100 if target.metric == TTFT else 0.5
-        return max(1, int(shape.prompts.quantile(share)))
+        return max(1, round(shape.prompts.quantile(share)))
     low = int(target.bucket.rstrip("+").partition("-")[0])
     return low + 1 if low < shape.prompts.longest else None
+
+
+def _speaks_of(question: Question, work: ResolvedWorkload, target: Target) -> str:
+    """The prompt that a promise is held against, and whose its length is: named in the spec, or the profile's."""
+    tokens = _prompt(question.shape, target) or 0
+    percentile = target.percentile if target.metric == TTFT else 50
+    which = f"P{percentile}{work.assumed(output=False)}" if target.bucket == "all" else "the shortest of the bucket"
+    if target.metric != TTFT:
+        return f"a token after a prompt of {tokens} tokens ({which})"
+    cached = question.shape.prompt_class(1.0, tokens).cached
+    source = "" if work.shared_prefix_given else f" (assumed for profile {work.profile.value})"
+    return f"a prompt of {tokens} tokens ({which}), {f'{cached} of them cached{source}' if cached else 'none cached'}"
 
 
 def promise_reasons(
