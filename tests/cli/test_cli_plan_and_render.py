@@ -40,6 +40,19 @@ def test_a_plan_for_people_has_roles_memory_flags_and_reasons(cli: Run, folder: 
     assert f"against {reserved} if" in flat
 
 
+def test_what_ends_the_rate_and_that_nothing_runs_is_said_only_where_it_is_so(cli: Run, folder: Path) -> None:
+    spec = yaml.safe_load(samples.SERVICE)
+    said = {}
+    for target, replicas in (("500ms", 0), ("600s", 1)):
+        spec["spec"] |= {"slos": [{"metric": "TTFT", "target": target}], "scaling": {"replicas": replicas}}
+        (folder / "own.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
+        said[replicas] = " ".join(cli("plan", "-f", folder / "own.yaml").out.split())
+    assert "promises break before it is full" in said[0]
+    assert "promises break before it is full" not in said[1]
+    assert "were one replica of each role running" in said[0]
+    assert "were one replica of each role running" not in said[1]
+
+
 @pytest.mark.parametrize("columns", ["60", "80", "120"])
 def test_no_line_of_a_plan_is_wider_than_asked(
     cli: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, columns: str

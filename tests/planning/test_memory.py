@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from firsttoken.api.architecture import Architecture
+from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.memory import (
@@ -21,6 +22,7 @@ from firsttoken.planning.memory import (
 )
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.types import MemoryBudget, ModelFacts
+from planning.specs import DEEPSEEK, FALCON_7B, QWEN_7B, planned, reason, service
 
 LOAD = EngineLoad(token_budget=2048, max_num_seqs=256, max_model_length=4096, request_tokens=2000)
 
@@ -164,3 +166,28 @@ def test_cpu_keeps_to_its_allotment_in_whole_gib() -> None:
     b = budget("Qwen/Qwen2.5-0.5B", "cpu")
     assert b.kv_cache_bytes <= 4 * GIB
     assert b.kv_bytes_per_token == 2 * budget("Qwen/Qwen2.5-0.5B").kv_bytes_per_token  # float32
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            service(DEEPSEEK, "nvidia-h200", 8),
+            "562176 bytes (70272 on each of 8 ranks: the latent vector of MLA has no heads to split",
+        ),
+        (
+            service(FALCON_7B, "nvidia-a100-80gb", 2, engine={"pins": {"tensorParallel": 1}}),
+            "8192 bytes: ",
+        ),
+        (
+            service(QWEN_7B, "nvidia-h100-80gb", 8, engine={"pins": {"tensorParallel": 4}}),
+            "57344 bytes: ",
+        ),
+        (
+            service("hf://Qwen/Qwen2.5-1.5B-Instruct", "nvidia-h100-80gb", 4, engine={"pins": {"tensorParallel": 4}}),
+            "57344 bytes (14336 on each of 4 ranks: the 2 KV heads are replicated)",
+        ),
+    ],
+)
+def test_a_plan_says_why_a_token_takes_more_than_the_model_has_of_it(spec: InferenceServiceSpec, said: str) -> None:
+    assert said in reason(planned(spec), "Memory")

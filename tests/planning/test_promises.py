@@ -99,6 +99,27 @@ def test_a_promise_that_is_ruled_out_says_for_which_prompt() -> None:
     assert "for a prompt of 16384 tokens (P95, assumed for profile Summarization), none cached:" in said
 
 
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ({}, "(no replica is to run; 70 % of what one replica would carry)"),
+        ({"requestsPerSecond": 5}, "at 5 requests/s (no replica is to run; as if one replica were there)"),
+    ],
+)
+def test_a_prediction_for_no_replica_says_so(workload: dict[str, Any], said: str) -> None:
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, scaling={"replicas": 0}, workload=workload))
+    assert plan.roles[0].replicas == 0
+    assert said in reason(plan, "Predicted")
+
+
+def test_the_promise_that_ends_the_rate_is_named_and_only_where_one_does() -> None:
+    bound, free = (
+        planned(service(QWEN_7B, "nvidia-h100-80gb", 2, slos=[slo("TTFT", target)])) for target in ("500ms", "600s")
+    )
+    assert reason(bound, "PromisesBind").startswith("TTFT P95 within 500 ms ends the rate of a serve replica at")
+    assert "PromisesBind" not in {r.code for r in free.reasons}
+
+
 def test_all_promises_below_the_floor_are_refused_at_once_with_a_list_that_holds() -> None:
     """To raise one of two would not be enough, so both are named and offered together."""
     slos = [slo("TTFT", "5ms"), slo("TTFT", "10s"), slo("TPOT", "1ms")]

@@ -103,18 +103,29 @@ def router_reason(roles: int, caching: bool, several: bool) -> Reason:
     return Reason("Router", f"none: {why}, Envoy spreads the requests")
 
 
-def memory_reason(profile: AcceleratorProfileSpec, candidate: Candidate, max_model_length: int) -> Reason:
+def memory_reason(
+    facts: ModelFacts, profile: AcceleratorProfileSpec, candidate: Candidate, max_model_length: int
+) -> Reason:
     """Where memory goes, and concurrency by need against by maximum length (M4.4)."""
-    m = candidate.memory
+    m, copies = candidate.memory, _copies(facts, candidate)
     rest = "the process itself" if is_cpu(profile) else "graphs and context"
     return Reason(
         "Memory",
         f"{candidate.gpus} x {gigabytes(device_bytes(profile))}, usable {gigabytes(m.usable_bytes)}: weights "
         f"{gigabytes(m.weights_bytes)}, activations {gigabytes(m.activation_bytes)} and {rest} "
         f"{gigabytes(m.overhead_bytes)} (both estimates), KV {gigabytes(m.kv_cache_bytes)} = {m.kv_cache_tokens} "
-        f"tokens of {m.kv_bytes_per_token} bytes: {m.max_concurrent_requests} requests by need, "
+        f"tokens of {m.kv_bytes_per_token} bytes{copies}: {m.max_concurrent_requests} requests by need, "
         f"{m.max_concurrent_at_maximum_length} if each kept the maximum of {max_model_length} tokens",
     )
+
+
+def _copies(facts: ModelFacts, candidate: Candidate) -> str:
+    """Why a token takes more than the model's KV of it, where ranks hold the same twice."""
+    ranks, heads = candidate.tensor_parallel, facts.num_key_value_heads
+    each = f"{candidate.memory.kv_bytes_per_token // ranks} on each of {ranks} ranks"
+    if ranks > 1 and facts.kv_lora_rank is not None:
+        return f" ({each}: the latent vector of MLA has no heads to split, so every rank keeps all of it)"
+    return f" ({each}: the {count(heads, 'KV head')} are replicated)" if ranks > heads else ""
 
 
 def parallelism_reasons(

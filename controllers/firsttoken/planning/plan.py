@@ -247,7 +247,7 @@ def _choose_engine(
     said = _by_prediction(said, sized, role.profile.devices_per_node, pinned=pins.tensor_parallel is not None)
     return choice, [
         *said,
-        memory_reason(role.profile, candidate, shared.max_model_length),
+        memory_reason(facts, role.profile, candidate, shared.max_model_length),
         *backend_reasons,
         *kv_dtype_reason(kv_dtype, role.profile),
         *eager_reason(spec, role.profile),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from firsttoken.api.service_inputs import SLO
 from firsttoken.planning.floors import decode_floor_seconds, prefill_floor_seconds
-from firsttoken.planning.forecast import Forecast, Question, describe
+from firsttoken.planning.forecast import ASSUMED_LOAD, Forecast, Question, describe
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.goodput import TTFT, Target, at_least, missed_at, missed_when_idle
 from firsttoken.planning.refusal import SLO as SLO_CONSTRAINT
@@ -16,6 +16,7 @@ from firsttoken.planning.words import IDLE, at_rate, count, milliseconds, number
 from firsttoken.planning.workload import ResolvedWorkload
 
 SLO_MISSED = "SLOMissed"
+PROMISES_BIND = "PromisesBind"
 SEARCH = 1e-3  # percentiles are searched for to a tenth of that, relative
 
 
@@ -128,13 +129,38 @@ def promise_reasons(
     """What the prediction says of each promise, and how far it may be trusted. `replicas` of each forecast's role."""
     near = f"+-{prediction.relative_interval * 100:.0f} %"
     at = at_rate(prediction.requests_per_second)
-    if prediction.assumed_rate and prediction.requests_per_second > 0:
-        at += " (70 % of what the replicas carry; name yours in spec.workload.requestsPerSecond)"
+    if prediction.requests_per_second > 0:
+        at += _of_which(prediction, replicas)
     text = (
         f"{at}: TTFT P50 {milliseconds(prediction.ttft.p50)}, P95 {milliseconds(prediction.ttft.p95)}, TPOT P95 "
         f"{milliseconds(prediction.tpot.p95)}; step times are {_known_from(forecasts)}, {near}{_calibrated(prediction)}"
     )
-    return Reason("Predicted", text), *_missed(prediction, forecasts, replicas)
+    return Reason("Predicted", text), *_binding(forecasts, replicas), *_missed(prediction, forecasts, replicas)
+
+
+def _of_which(prediction: Prediction, replicas: Sequence[int]) -> str:
+    """Whose rate it is, and of how many replicas."""
+    part = f"{ASSUMED_LOAD * 100:.0f} % of what"
+    if not min(replicas):
+        one = "one replica" if len(replicas) == 1 else "one replica of each role"
+        what = f"{part} {one} would carry" if prediction.assumed_rate else f"as if {one} were there"
+        return f" (no replica is to run; {what})"
+    yours = "name yours in spec.workload.requestsPerSecond"
+    return f" ({part} the replicas carry; {yours})" if prediction.assumed_rate else ""
+
+
+def _binding(forecasts: Sequence[Forecast], replicas: Sequence[int]) -> tuple[Reason, ...]:
+    """The promise that ends the rate of the role that carries least, where it is not full before."""
+    found, _ = min(zip(forecasts, replicas, strict=True), key=lambda pair: pair[0].capacity * max(1, pair[1]))
+    goodput = found.goodput
+    if goodput.binding is None or not found.keeps_promises:
+        return ()
+    used = found.load.at(goodput.rate).steady.utilization
+    text = (
+        f"{describe(goodput.binding)} ends the rate of a {found.role} replica at {number(found.capacity)} requests/s, "
+        f"with {used * 100:.0f} % of what fills first in use ({goodput.binds})"
+    )
+    return (Reason(PROMISES_BIND, text),)
 
 
 def _missed(prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]) -> list[Reason]:

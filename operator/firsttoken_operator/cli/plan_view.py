@@ -6,7 +6,7 @@ from rich.text import Text
 
 from firsttoken.planning.explain import image_missing
 from firsttoken.planning.nearest import in_words
-from firsttoken.planning.promises import missed
+from firsttoken.planning.promises import PROMISES_BIND, missed
 from firsttoken.planning.types import Infeasible, MemoryBudget, Plan, Prediction, RolePlan
 from firsttoken.planning.words import at_rate, count, device_noun, milliseconds, number, size
 from firsttoken_operator.cli.console import bullets, columns, heading, pairs, printable
@@ -36,8 +36,8 @@ def feasible(name: str, plan: Plan) -> RenderableType:
         heading("Roles"),
         Padding(_roles(plan.roles), (0, 0, 0, 2)),
         heading(f"Memory of one {plan.roles[-1].role} replica"),
-        pairs(_memory(plan.memory, plan.max_model_length)),
-        *_predicted(plan.prediction),
+        pairs(_memory(plan.memory, plan.max_model_length, plan.roles[-1].tensor_parallel)),
+        *_predicted(plan, plan.prediction),
         *_alternatives(plan),
         *_flags(plan.roles),
         heading("Why"),
@@ -86,7 +86,7 @@ def _roles(roles: tuple[RolePlan, ...]) -> RenderableType:
     return table
 
 
-def _memory(memory: MemoryBudget, longest: int) -> list[tuple[str, RenderableType]]:
+def _memory(memory: MemoryBudget, longest: int, ranks: int) -> list[tuple[str, RenderableType]]:
     """Figures in the order in which they add up; parts that this plan doesn't know (0) are left out."""
     rows = [
         ("Usable", memory.usable_bytes, "device memory × gpu-memory-utilization"),
@@ -98,14 +98,16 @@ def _memory(memory: MemoryBudget, longest: int) -> list[tuple[str, RenderableTyp
     shown: list[tuple[str, RenderableType]] = [
         (name, Text(f"{size / GB:.1f} GB" + (f" ({note})" if note else ""))) for name, size, note in rows if size
     ]
-    shown.append(("KV per token", Text(f"{memory.kv_bytes_per_token:,} bytes")))
+    per_token = memory.kv_bytes_per_token
+    split = f" ({per_token // ranks:,} on each of {ranks} GPUs)" if ranks > 1 else ""
+    shown.append(("KV per token", Text(f"{per_token:,} bytes{split}")))
     by_need, at_maximum = memory.max_concurrent_requests, memory.max_concurrent_at_maximum_length
     reserved = f"against {at_maximum:,} if each reserved {longest:,} tokens"
     shown.append(("Concurrency", Text(f"{by_need:,} requests of the workload's P95, KV taken by need; {reserved}")))
     return shown
 
 
-def _predicted(prediction: Prediction | None) -> list[RenderableType]:
+def _predicted(plan: Plan, prediction: Prediction | None) -> list[RenderableType]:
     """Times by prompt length, as users see them at the rate named."""
     if prediction is None:
         return []
@@ -119,22 +121,25 @@ def _predicted(prediction: Prediction | None) -> list[RenderableType]:
         sure += f"; calibrated on the live fleet: {stages}"
     facts: list[tuple[str, RenderableType]] = [
         ("TPOT", Text(f"P50 {milliseconds(tpot.p50)}, P95 {milliseconds(tpot.p95)}, P99 {milliseconds(tpot.p99)}")),
-        ("Utilisation", Text(_utilisation(prediction))),
+        ("Utilisation", Text(_utilisation(plan, prediction))),
         ("Confidence", Text(sure)),
     ]
+    none = "" if min(role.replicas for role in plan.roles) else ", were one replica of each role running"
     load = at_rate(prediction.requests_per_second)
     assumed = " (assumed)" if prediction.assumed_rate and prediction.requests_per_second > 0 else ""
     return [
-        heading(f"Predicted {load}{assumed}"),
+        heading(f"Predicted {load}{assumed}{none}"),
         Padding(table, (0, 0, 0, 2)),
         pairs(facts),
     ]
 
 
-def _utilisation(prediction: Prediction) -> str:
+def _utilisation(plan: Plan, prediction: Prediction) -> str:
     """Waiting grows long before a replica is full, so a promise may end its rate at a small part of it."""
     full = BINDS.get(prediction.binds, prediction.binds)
-    return f"{prediction.utilization * 100:.0f} % of what fills first, {full}; promises break before it is full"
+    first = any(reason.code == PROMISES_BIND for reason in plan.reasons)
+    more = "; promises break before it is full" if first else ""
+    return f"{prediction.utilization * 100:.0f} % of what fills first, {full}{more}"
 
 
 def _alternatives(plan: Plan) -> list[RenderableType]:
