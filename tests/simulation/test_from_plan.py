@@ -54,6 +54,22 @@ def test_a_colocated_engine_has_the_plans_memory_and_live_settings() -> None:
     assert settings.stages.input_seconds > 0
 
 
+def test_kv_goes_with_the_speed_of_the_slower_side() -> None:
+    """PCIe of all ranks of a replica together: 64 GB/s each on an H100, 32 on an L40S."""
+    _, plan, facts = planned(SPLIT)
+    prefill, decode = plan.roles
+
+    def per_token(first: str, second: str, ranks: int = 1) -> float:
+        roles = (replace(prefill, accelerator=first), replace(decode, accelerator=second, tensor_parallel=ranks))
+        return revision_of_plan(replace(plan, roles=roles), facts, catalogue()).link.token_seconds
+
+    assert plan.roles[0].tensor_parallel == 1
+    fast, slow = per_token("nvidia-h100-80gb", "nvidia-h100-80gb"), per_token("nvidia-l40s", "nvidia-l40s")
+    assert slow == pytest.approx(2 * fast)
+    assert per_token("nvidia-h100-80gb", "nvidia-l40s") == pytest.approx(slow)
+    assert per_token("nvidia-h100-80gb", "nvidia-l40s", 2) == pytest.approx(fast)
+
+
 def test_switches_of_the_engine_are_followed() -> None:
     pins = {"pins": {"chunkedPrefill": False, "prefixCaching": False}}
     _, plan, facts = planned({**CHAT, "engine": pins})

@@ -9,6 +9,7 @@ from firsttoken.planning.load.goodput import TPOT, Target, value
 from firsttoken.planning.load.layouts import Comparison, RoleGoodput, Split, best_split, compare
 from firsttoken.planning.roles import Role
 from firsttoken.planning.sizing import Forecasting, Sized
+from firsttoken.planning.timing.links import ASSUMED_LINK
 from firsttoken.planning.token_budgets import allowed_budgets, best_budget
 from firsttoken.planning.types import Reason
 from firsttoken.planning.words import count, milliseconds, number
@@ -148,7 +149,7 @@ def split_reason(
         f"{number(found.disaggregated)} requests/s within the SLOs on {count(sides.gpus, 'GPU')}, colocated "
         f"{number(found.colocated)} ({gain * 100:+.0f} %); at {number(sides.rate)} requests/s in either layout{source} "
         f"TTFT P95 would be {milliseconds(sides.apart[0])} instead of {milliseconds(sides.together[0])}, TPOT P95 "
-        f"{milliseconds(sides.apart[1])} instead of {milliseconds(sides.together[1])}"
+        f"{milliseconds(sides.apart[1])} instead of {milliseconds(sides.together[1])} ({ASSUMED_LINK})"
     )
     if found.clear:
         why = f"the gain is more than the model may be off ({interval * 100:.0f} %)"

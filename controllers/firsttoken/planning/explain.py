@@ -25,6 +25,7 @@ from firsttoken.planning.parallelism import (
 )
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.replicas import least_replicas
+from firsttoken.planning.timing.links import ASSUMED_LINK
 from firsttoken.planning.types import MemoryBudget, ModelFacts, Plan, Reason
 from firsttoken.planning.words import count
 from firsttoken.planning.workload import ResolvedWorkload
@@ -70,7 +71,8 @@ def image_missing(plan: Plan) -> str:
 def layout_reason(spec: InferenceServiceSpec, roles: int) -> Reason:
     """Colocated until measurements say otherwise (M4.5, DESIGN §7)."""
     if roles > 1:
-        return Reason("Layout", "Disaggregated, as spec.layout.mode says: prefill and decode on GPUs of their own")
+        apart = "Disaggregated, as spec.layout.mode says: prefill and decode on GPUs of their own"
+        return Reason("Layout", f"{apart}; {ASSUMED_LINK}")
     if spec.layout.mode == LayoutMode.COLOCATED:
         return Reason("Layout", "Colocated, as spec.layout.mode says")
     return Reason("Layout", "Colocated to begin with: a split pays where measurements confirm the imbalance")

@@ -8,6 +8,7 @@ import numpy as np
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, block_tokens, memory_budget
 from firsttoken.planning.timing.device import device_from_profile
+from firsttoken.planning.timing.links import link_between
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import ModelFacts, Plan, RolePlan
 from firsttoken.simulation.errors import SimulationInputError
@@ -38,7 +39,8 @@ def revision_of_plan(plan: Plan, facts: ModelFacts, profiles: Profiles) -> Revis
     pools = [_pool(plan, role, engine) for role, engine in zip(plan.roles, engines, strict=True)]
     if len(pools) == 1:
         return Revision(pools[0])
-    return Revision(pools[0], pools[1], link_of(engines[0].model))
+    sides = [(e.model.device, role.tensor_parallel) for e, role in zip(engines, plan.roles, strict=True)]
+    return Revision(pools[0], pools[1], link_of(engines[0].model, link_between(sides[0], sides[1])))
 
 
 def whole_blocks_of(given: Requests, block: int) -> Requests:
