@@ -35,6 +35,8 @@ from firsttoken_local.node.realnode import RealNode, start_node, with_network
 from firsttoken_local.node.registration import refuse_second
 from firsttoken_local.node.requirements import check_machine
 from firsttoken_local.node.teardown import in_use
+from firsttoken_local.player import BRIDGE
+from firsttoken_local.player.start import await_player, grant_scraper, start_player
 from firsttoken_local.ports import choose_ports, is_free
 from firsttoken_local.processes import ProcessTable
 from firsttoken_local.progress import Progress, Silent
@@ -126,6 +128,7 @@ def up(
     nodes: int = 4,
     prometheus: bool = True,
     real_node: bool = False,
+    play: bool = False,
     progress: Progress | None = None,
     manifests: Iterable[Path] = (),
     definitions: bool = True,
@@ -136,7 +139,9 @@ def up(
     What runs already is used as it is. ``manifests`` (for instance accelerator profiles) are applied after the
     definitions of Gateway API and of this repository's ``crds/`` (a cluster made without ``definitions`` leaves the
     latter to ``helm install`` for good). ``directory`` replaces ``.cluster/<name>``.
-    ``real_node`` adds a node that runs pods, which needs Linux and root; a cluster that has one keeps it.
+    ``real_node`` adds a node that runs pods, which needs Linux and root; a cluster that has one keeps it. ``play``
+    lets the pods of services on fake nodes answer, for which :func:`firsttoken_local.player.start.obstacle` must find
+    nothing; a cluster stays as it was made.
 
     Raises:
         LocalError: something could not be built, started or applied.
@@ -148,10 +153,14 @@ def up(
     if real_node:
         refuse_second(folder, in_use)
         check_machine(told)
+    played = before.played if before else play and not real_node
+    if played and real_node:
+        raise LocalError("the pods of this cluster's fake nodes are played: run `down`, then `up` with a real node")
     sets = ["kubernetes", "kwok", "gateway-api"] + (["prometheus"] if prometheus else [])
+    sets += ["coredns"] if played else []
     binaries = ensure([*sets, *(NODE_SETS if real_node else ())], told)
     with locked(state_lock(folder)):
-        layout = load_layout(folder) or Layout(folder, choose_ports(PORT_NAMES), definitions=definitions)
+        layout = load_layout(folder) or Layout(folder, choose_ports(PORT_NAMES), None, definitions, played)
         layout = with_network(layout) if real_node else layout
         layout.save()
         paths = [*([REPOSITORY / "crds"] if layout.definitions else []), *manifests]
@@ -173,6 +182,9 @@ def _start(
     told.transient("control plane: starting")
     client = start_api(layout, processes, binaries["kubernetes"])
     start_controllers(layout, processes, binaries["kubernetes"])
+    if layout.played:
+        start_player(layout, processes, binaries["coredns"])
+        grant_scraper(client)
     if node:
         node.join(client)
     told.line(f"control plane: ready after {time.monotonic() - started:.1f} s")
@@ -185,6 +197,8 @@ def _start(
     client.wait("v1", "ServiceAccount", "default", bool)  # without it no pod is admitted
     if server:
         server.await_ready()
+    if layout.played:
+        await_player(layout, processes)
     processes.check_all(apart_from=ended_before)
     told.line(f"cluster: up after {time.monotonic() - started:.1f} s")
     return LocalCluster(
@@ -201,7 +215,7 @@ def _start(
 
 
 def _check_ports(layout: Layout, processes: ProcessTable) -> None:
-    owners = {"apiserver": "kube-apiserver", "etcd-peer": "etcd"}
+    owners = {"apiserver": "kube-apiserver", "etcd-peer": "etcd", "player": BRIDGE}
     owners |= {"controller-manager": NAMES[2], "scheduler": NAMES[3]}
     for name, port in layout.ports.items():
         owner = owners.get(name, name)
@@ -227,6 +241,7 @@ def ephemeral_cluster(
     nodes: int = 4,
     prometheus: bool = True,
     real_node: bool = False,
+    play: bool = False,
     progress: Progress | None = None,
     manifests: Iterable[Path] = (),
     definitions: bool = True,
@@ -245,6 +260,7 @@ def ephemeral_cluster(
                 nodes=nodes,
                 prometheus=prometheus,
                 real_node=real_node,
+                play=play,
                 progress=progress,
                 manifests=manifests,
                 definitions=definitions,

@@ -11,11 +11,13 @@ from firsttoken_local.controlplane import NAMES
 from firsttoken_local.layout import cluster_folder
 from firsttoken_local.node import PROCESS as NODE_PROCESS
 from firsttoken_local.node.teardown import remove_traces
+from firsttoken_local.player import BRIDGE
+from firsttoken_local.player import PROCESS as PLAYER
 from firsttoken_local.processes import ProcessTable
 from firsttoken_local.progress import Progress, Silent, told_when_slow
 
 # Ended from the outside in: whoever writes goes before what it writes to.
-DOWN_ORDER = (("kwok", "prometheus", *NAMES[2:]), NAMES[1:2], NAMES[:1])
+DOWN_ORDER = (("kwok", "prometheus", PLAYER, BRIDGE, *NAMES[2:]), NAMES[1:2], NAMES[:1])
 
 
 def down(name: str = "default", *, directory: Path | None = None, progress: Progress | None = None) -> bool:

@@ -5,13 +5,17 @@ KWOK manages only nodes with its annotation, so a real node can live in the same
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from firsttoken_local.controlplane import await_http
 from firsttoken_local.kube import KubeClient, Object, unless_busy
 from firsttoken_local.layout import Layout
+from firsttoken_local.player import ROLES
 from firsttoken_local.processes import ProcessTable
 from firsttoken_local.waiting import wait_for
 
@@ -30,6 +34,7 @@ STAGES = (
     "volume/fast/pv-bind.yaml",
     "volume/fast/pv-delete.yaml",
 )
+ROLE_KEY = '.metadata.labels["firsttoken.dev/role"]'
 STORAGE_CLASS = "volume/fast/storage-class.yaml"  # the default class; KWOK itself provides its volumes
 
 
@@ -102,9 +107,38 @@ def render_node(name: str, zone: str, shape: NodeShape, *, tainted: bool = False
     }
 
 
-def kwok_config(stages: Path) -> str:
-    """Return KWOK's configuration: its own stages, one YAML document each."""
-    return "\n---\n".join((stages / name).read_text().strip() for name in STAGES) + "\n"
+def kwok_config(stages: Path, *, played: bool = False) -> str:
+    """Return KWOK's configuration: its own stages, one YAML document each.
+
+    ``played``: it gives pods of services an address, and the player tells when they are ready and when they are gone.
+    """
+    texts = [(stages / name).read_text().strip() for name in STAGES]
+    if played:
+        texts = [text for whole in texts for text in _left_to_the_player(whole)]
+    return "\n---\n".join(texts) + "\n"
+
+
+def _left_to_the_player(text: str) -> list[str]:
+    stage = yaml.safe_load(text)
+    name = stage["metadata"]["name"]
+    if name not in ("pod-ready", "pod-delete"):
+        return [text]
+    mine, theirs = (_for_pods_of(stage, operator) for operator in ("NotIn", "In"))
+    if name == "pod-delete":
+        return [yaml.safe_dump(mine, sort_keys=False)]
+    theirs["metadata"]["name"] = "pod-started"
+    # Of the conditions only the first, Initialized, is so from the start.
+    lines = theirs["spec"]["next"]["statusTemplate"].replace("ready: true", "ready: false").split('status: "True"')
+    theirs["spec"]["next"]["statusTemplate"] = lines[0] + 'status: "True"' + 'status: "False"'.join(lines[1:])
+    return [yaml.safe_dump(one, sort_keys=False) for one in (mine, theirs)]
+
+
+def _for_pods_of(stage: Object, operator: str) -> Object:
+    """The same stage for pods that are (``In``) or are not (``NotIn``) played."""
+    found: Object = copy.deepcopy(stage)
+    own = {"key": ROLE_KEY, "operator": operator, "values": list(ROLES)}
+    found["spec"]["selector"]["matchExpressions"].append(own)
+    return found
 
 
 def start_kwok(layout: Layout, processes: ProcessTable, folder: Path) -> None:
@@ -114,7 +148,7 @@ def start_kwok(layout: Layout, processes: ProcessTable, folder: Path) -> None:
         LocalError: it ended, or did not become healthy within 60 s.
     """
     config = layout.directory / "kwok.yaml"
-    config.write_text(kwok_config(folder / "stages"))
+    config.write_text(kwok_config(folder / "stages", played=layout.played))
     port = layout.ports["kwok"]
     arguments = [
         f"--kubeconfig={layout.kubeconfig}",

@@ -12,7 +12,7 @@ from firsttoken_local.node.network import NodeNetwork
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTERS = REPOSITORY / ".cluster"
-PORT_NAMES = ("apiserver", "etcd", "etcd-peer", "controller-manager", "scheduler", "kwok", "prometheus")
+PORT_NAMES = ("apiserver", "etcd", "etcd-peer", "controller-manager", "scheduler", "kwok", "prometheus", "player")
 
 
 def cluster_folder(name: str) -> Path:
@@ -30,13 +30,15 @@ def cluster_folder(name: str) -> Path:
 class Layout:
     """The paths below one state directory, and the ports and (with a real node) the addresses chosen for it.
 
-    Without ``definitions`` the cluster is left to a ``helm install``, which brings definitions and operator.
+    Without ``definitions`` the cluster is left to a ``helm install``, which brings definitions and operator. With
+    ``played`` the pods of services on its fake nodes answer (:mod:`firsttoken_local.player`).
     """
 
     directory: Path
     ports: dict[str, int]
     network: NodeNetwork | None = None
     definitions: bool = True
+    played: bool = False
 
     @property
     def pki(self) -> Path:
@@ -82,6 +84,7 @@ class Layout:
         self.directory.mkdir(parents=True, exist_ok=True)
         network = asdict(self.network) if self.network else None
         chosen = {"ports": self.ports, "network": network, "definitions": self.definitions}
+        chosen["played"] = self.played
         (self.directory / "state.json").write_text(json.dumps(chosen, indent=1) + "\n")
 
 
@@ -97,6 +100,6 @@ def load_layout(directory: Path) -> Layout | None:
         ports, network = chosen["ports"], chosen.get("network")
         numbers = {name: int(ports[name]) for name in PORT_NAMES}
         known = NodeNetwork(**network) if network else None
-        return Layout(directory, numbers, known, bool(chosen.get("definitions", True)))
+        return Layout(directory, numbers, known, bool(chosen.get("definitions", True)), bool(chosen.get("played")))
     except (OSError, ValueError, KeyError, TypeError):
         return None

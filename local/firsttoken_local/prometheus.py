@@ -58,7 +58,9 @@ def render_config(layout: Layout, added_interval_s: float = 1.0) -> dict[str, An
         "scrape_timeout": interval,
         "file_sd_configs": [{"files": [str(layout.prometheus / "targets" / "*.json")], "refresh_interval": "5s"}],
     }
-    pods = [_pods_job(layout.server, tls)] if layout.network else []  # fake nodes' pods answer nobody
+    pods = [_pods_job(layout.server, tls)] if layout.network or layout.played else []  # else no pod answers
+    if layout.played:
+        pods[0]["proxy_url"] = f"http://127.0.0.1:{layout.ports['player']}"
     return {
         "global": {"scrape_interval": "5s", "evaluation_interval": "1s"},
         "rule_files": [str(layout.prometheus / "rules" / "*.yaml")],

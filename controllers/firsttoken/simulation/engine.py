@@ -107,7 +107,11 @@ class Engine:
 
     def send(self, row: int, arrival: float) -> None:
         """Request `row` leaves its client at `arrival`."""
-        one, stages = self.rows[row], self.settings.stages
+        self.depart(self.rows[row], arrival)
+
+    def depart(self, one: Served, arrival: float) -> None:
+        """`one` leaves its client at `arrival`, seconds."""
+        stages = self.settings.stages
         one.arrival = arrival
         one.ready = arrival + stages.gateway_seconds + stages.input_seconds + stages.input_token_seconds * one.prompt
         insort(self.coming, one, key=lambda r: r.ready)

@@ -10,7 +10,7 @@ from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, block_to
 from firsttoken.planning.timing.device import device_from_profile
 from firsttoken.planning.timing.links import link_between
 from firsttoken.planning.timing.step import StepModel
-from firsttoken.planning.types import ModelFacts, Plan, RolePlan
+from firsttoken.planning.types import LiveSettings, ModelFacts, Plan, RolePlan
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.fleet_shape import Pool, Replica, Revision, link_of
 from firsttoken.simulation.policies import CacheAware, Policy, PowerOfTwo
@@ -41,6 +41,15 @@ def revision_of_plan(plan: Plan, facts: ModelFacts, profiles: Profiles) -> Revis
         return Revision(pools[0])
     sides = [(e.model.device, role.tensor_parallel) for e, role in zip(engines, plan.roles, strict=True)]
     return Revision(pools[0], pools[1], link_of(engines[0].model, link_between(sides[0], sides[1])))
+
+
+def engine_at_start(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> RoleEngine:
+    """One replica of `role` with the budget that its engine is started with: live settings may be anything below it.
+
+    Raises SimulationInputError: pipeline stages, which overlap batches.
+    """
+    started = LiveSettings(int(role.engine_args["max-num-batched-tokens"]), 0)
+    return _engine(replace(plan, settings=started), role, facts, profile)
 
 
 def whole_blocks_of(given: Requests, block: int) -> Requests:
@@ -110,6 +119,7 @@ def _settings(plan: Plan, role: RolePlan, kv_tokens: int, block: int) -> EngineS
         chunked_prefill="no-enable-chunked-prefill" not in args,
         long_prefill_threshold=live.long_prefill_threshold if computes else 0,
         prefix_caching="no-enable-prefix-caching" not in args,
+        priorities=args.get("scheduling-policy") == "priority",
     )
 
 
