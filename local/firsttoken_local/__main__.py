@@ -21,6 +21,7 @@ from firsttoken_local.node.images import described
 from firsttoken_local.node.realnode import RealNode, daemon_pids
 from firsttoken_local.operator import ACCELERATORS, start_operator
 from firsttoken_local.operator import NAME as OPERATOR
+from firsttoken_local.player.start import obstacle, service_url
 from firsttoken_local.processes import ProcessTable, resident_mib
 from firsttoken_local.progress import Printed, Silent
 
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=int, default=4, help="fake GPU nodes (default: %(default)s)")
     up.add_argument("--real-node", action="store_true", help="add a node that runs pods (Linux, root)")
     up.add_argument("--no-prometheus", action="store_true", help="leave Prometheus out")
+    up.add_argument("--no-play", action="store_true", help="let the pods on fake nodes answer nobody")
     whose = up.add_mutually_exclusive_group()
     whose.add_argument("--operator", action="store_true", help="start the Firsttoken operator and apply its catalogue")
     whose.add_argument(
@@ -106,8 +108,10 @@ def _images(options: argparse.Namespace) -> int:
 
 def _up(options: argparse.Namespace) -> int:
     _refuse_two_operators(options)
+    why = "--no-play" if options.no_play else "a real node is there" if options.real_node else obstacle()
     running = cluster.up(
         options.name,
+        play=not why,
         nodes=options.nodes,
         prometheus=not options.no_prometheus,
         real_node=options.real_node,
@@ -124,6 +128,7 @@ def _up(options: argparse.Namespace) -> int:
     if operator:
         start_operator(running, OPERATOR, *(installation.image_flags() if running.node else []), offline=False)
     _tell(options.name, running, operator=operator)
+    _tell_services(running, why)
     if running.node and (missing := installation.missing_images(running.node, needed)):
         remedy = f"`python -m firsttoken_local import-images --name {options.name}` makes and imports them"
         print(f"images:      no pod of a service starts on the real node without {', '.join(missing)}; {remedy}")
@@ -163,6 +168,14 @@ def _tell(name: str, running: cluster.LocalCluster, *, operator: bool) -> None:
     print(f"audit log:   {running.audit_log}")
     if running.prometheus_url:
         print(f"prometheus:  {running.prometheus_url}")
+
+
+def _tell_services(running: cluster.LocalCluster, why: str) -> None:
+    if running.layout.played:
+        base = service_url(running.layout, "SERVICE", "NAMESPACE")
+        print(f"services:    {base}/v1, through their own Envoys; engines are simulated")
+    else:
+        print(f"services:    pods on fake nodes answer nobody ({why or 'so was this cluster made'})")
 
 
 def _import_images(options: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ def ask(base: str, path: str, body: dict[str, Any], headers: dict[str, str] | No
     where = urlsplit(base)
     connection = http.client.HTTPConnection(where.hostname or "", where.port or 80, timeout=TIMEOUT_S)
     given = {"content-type": "application/json", "connection": "close", **(headers or {})}
-    connection.request("POST", path, json.dumps(body), given)
+    connection.request("POST", where.path + path, json.dumps(body), given)
     answer = connection.getresponse()
     if answer.status != 200:
         with answer:

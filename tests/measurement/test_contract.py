@@ -46,7 +46,13 @@ def test_stages_are_coarse_and_rise() -> None:
 
 
 def test_a_bound_belongs_to_the_bucket_below_it() -> None:
-    assert [bucket_of(n, BOUNDS) for n in (1, 64, 65, 16384, 16385)] == ["0-64", "0-64", "64-256", "4096-16384", "16384+"]
+    assert [bucket_of(n, BOUNDS) for n in (1, 64, 65, 16384, 16385)] == [
+        "0-64",
+        "0-64",
+        "64-256",
+        "4096-16384",
+        "16384+",
+    ]
     assert {bucket_of(n, BOUNDS) for n in range(1, 20000)} == set(bucket_names(BOUNDS))
 
 

@@ -88,7 +88,7 @@ def test_the_next_time_is_that_of_the_next_step_or_arrival() -> None:
     live.run_until(1.0)
     assert live.next_time(1.0) == one.ready >= 5.0
     now = one.ready
-    while not one.generated == one.output:
+    while one.generated != one.output:
         following = live.next_time(now)
         assert following is not None
         assert following >= now

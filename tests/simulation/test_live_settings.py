@@ -25,7 +25,10 @@ def content(**changed: Any) -> str:
 
 def test_what_the_operator_writes_is_read() -> None:
     service = InferenceService.model_validate(
-        {"metadata": {"name": "a", "namespace": "b"}, "spec": {"model": {"uri": "hf://a/b"}, "accelerator": {"type": "cpu"}}}
+        {
+            "metadata": {"name": "a", "namespace": "b"},
+            "spec": {"model": {"uri": "hf://a/b"}, "accelerator": {"type": "cpu"}},
+        }
     )
     written = live_config_map(service, "a-12345678", LiveSettings(512, 64, 32), generation=3)
     assert read_live(written["data"][SETTINGS_KEY], "uid") == LiveValues(3, 512, 64, 32)
@@ -40,7 +43,8 @@ def test_a_trial_is_for_its_pods_only() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "{", "[]", "null", content(default=None), content(generation="7"), content(default={**VALUES, "tokenBudget": 0}),
+        "{", "[]", "null", content(default=None), content(generation="7"),
+        content(default={**VALUES, "tokenBudget": 0}),
         content(default={**VALUES, "decodeCap": -1}), content(default={"tokenBudget": 1}),
         content(trial={"podUIDs": ["uid"]}), content(default={**VALUES, "tokenBudget": 0.5}),
     ],

@@ -20,7 +20,7 @@ from firsttoken_local.player.api import Api, Key, Object, Store
 from firsttoken_local.player.pods import PlayedPod
 from firsttoken_local.player.programs import ProcessProgram
 from firsttoken_local.player.proxy import MOST_HEAD, Proxy
-from firsttoken_local.player.roles import Cast, playable, router_program
+from firsttoken_local.player.roles import Cast, compile_clock, playable, router_program
 from firsttoken_local.player.streams import forwarder
 from firsttoken_local.player.volumes import PodFolder
 
@@ -115,8 +115,10 @@ async def main(spec: dict[str, Any]) -> None:
     api = Api(Path(spec["kubeconfig"]))
     player = Player(api, Cast(api, Path(spec["envoy"]), router_program(), logs), here / "pods")
     await asyncio.start_unix_server(Proxy(player.slices.objects).serve, OUT_SOCKET, limit=MOST_HEAD)
+    compiling = asyncio.create_task(asyncio.to_thread(compile_clock))
     tasks = {asyncio.create_task(one) for one in (player.follow(), dns.ended(), stop.wait())}
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    compiling.cancel()
     await api.close()
     if not stop.is_set():
         raise SystemExit("the player or its DNS ended")

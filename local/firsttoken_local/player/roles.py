@@ -13,6 +13,11 @@ import yaml
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.manifests import names
 from firsttoken.manifests.environment import SETTINGS_DIRECTORY, SETTINGS_KEY
+from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.timing.device import device_from_profile
+from firsttoken.planning.timing.step import StepModel
+from firsttoken.simulation.measured_models import measured_facts
+from firsttoken.simulation.step_table import step_table
 from firsttoken.simulation.telemetry import Telemetry
 from firsttoken_local.engine_server.driver import Driver, epoch_clock
 from firsttoken_local.engine_server.from_revision import Recipe, recipe
@@ -114,6 +119,14 @@ def _warm(record: Object, role: str, profiles: Mapping[str, AcceleratorProfileSp
     found = recipe(record, role, profiles)
     found.clock.step_seconds([(0, 1)], [1])  # compiles it, once for a version
     return found
+
+
+def compile_clock() -> None:
+    """Compile what tells a step's time, once for a version, before a pod waits for it."""
+    facts = measured_facts("meta-llama/Llama-3.1-8B", "bf16")
+    assert not isinstance(facts, str)  # noqa: S101 - it is in the catalogue
+    model = StepModel(facts, device_from_profile(catalogue()["nvidia-h100-80gb"]))
+    step_table(model, 1, 1).step_seconds([(0, 1)], [1])
 
 
 def router_program() -> Path:

