@@ -16,14 +16,17 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from firsttoken.api.service_inputs import ModelSpec
+from firsttoken.manifests.sources import served_name
 from firsttoken_local import cluster as local
-from firsttoken_local import real_demo
+from firsttoken_local import played_demo, real_demo
 from firsttoken_local.cluster import LocalCluster
 from firsttoken_local.ending import down
 from firsttoken_local.errors import LocalError
 from firsttoken_local.guard import release, start_guard
 from firsttoken_local.layout import REPOSITORY, cluster_folder
 from firsttoken_local.operator import ACCELERATORS, start_operator
+from firsttoken_local.player.start import obstacle
 from firsttoken_local.progress import Printed
 from firsttoken_local.signals import ending_signals_raise
 from firsttoken_local.story import Story, is_ready, settled, until
@@ -55,14 +58,24 @@ def play(cluster: LocalCluster, console: Console) -> None:
     cluster.client.apply(manifest, field_manager="demo")
     until(story, is_ready, f"{name} to be Ready", PATIENCE_S)
     _transcript(console, cluster, "get", "infsvc")
+    played = cluster.layout.played
+    model = served_name(ModelSpec.model_validate(manifest["spec"]["model"]))
+    if played:
+        console.rule("[bold]Requests of several lengths, through Envoy and vllm-router", align="left")
+        played_demo.show_requests(cluster, console, story.service(), model)
 
     console.rule("[bold]A spec edit: the model team wants a longer context", align="left")
     console.print(yaml.safe_dump(EDIT, sort_keys=False).rstrip(), style="dim")
     story.restart()
-    cluster.client.apply(_merged(manifest, EDIT), field_manager="demo")
-    until(story, lambda service: alone(service, story), f"{name} to be served by the new revision alone", PATIENCE_S)
+    readers = played_demo.readers(cluster, name, model) if played else None
+    with readers or contextlib.nullcontext():
+        cluster.client.apply(_merged(manifest, EDIT), field_manager="demo")
+        served = f"{name} to be served by the new revision alone"
+        until(story, lambda service: alone(service, story), served, PATIENCE_S)
     _transcript(console, cluster, "get", "infrev")
     _summary(cluster, console, story.service())
+    if readers is not None:
+        played_demo.tell_streams(console, readers)
 
 
 def _transcript(console: Console, cluster: LocalCluster, *arguments: str) -> None:
@@ -106,18 +119,25 @@ def _summary(cluster: LocalCluster, console: Console, service: dict[str, Any]) -
         up = cluster.prometheus.query("sum(up)")
         seen = cluster.prometheus.await_sample("sum(firsttoken_operator_reconciles_total)")
         console.print(f"  prometheus {up[0].value:.0f} targets up; {seen[0].value:.0f} reconciles counted")
-    console.print(
-        "  [yellow]The GPU nodes are fake (KWOK): their pods are Ready, but no model ran and no token was made.[/]"
+    told = (
+        "The engines are simulated on simulated A100s: no model ran, and when tokens came is a prediction."
+        if cluster.layout.played
+        else "The GPU nodes are fake (KWOK): their pods are Ready, but no model ran and no token was made."
     )
+    console.print(f"  [yellow]{told}[/]")
 
 
-def _introduce(console: Console, *, real: bool) -> None:
+def _introduce(console: Console, *, real: bool, why: str) -> None:
     if real:
         real_demo.introduce(console)
+        return
+    if not why:
+        played_demo.introduce(console)
         return
     console.print(
         "[bold]Firsttoken demo.[/] Real: etcd, kube-apiserver, controller-manager, scheduler, Prometheus and the"
         " operator. [yellow]Fake: four nodes with 8 A100 each (KWOK). Pods become Ready there; no model runs.[/]\n"
+        f"[yellow]No requests are shown: their pods can't be played here, {escape(why)}.[/]\n"
     )
 
 
@@ -133,10 +153,11 @@ def main(arguments: list[str] | None = None) -> int:
     name = f"demo-{secrets.token_hex(3)}" if options.name is None else options.name
     console = Console(soft_wrap=False)
     started = time.monotonic()
-    _introduce(console, real=options.real_node)
+    why = "" if options.real_node else obstacle()
+    _introduce(console, real=options.real_node, why=why)
     try:
         with ending_signals_raise(once=True):
-            code = _run(name, console, keep=options.keep, real=options.real_node)
+            code = _run(name, console, keep=options.keep, real=options.real_node, played=not why)
     except KeyboardInterrupt:
         console.print("interrupted")
         return 130
@@ -144,11 +165,11 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
-def _run(name: str, console: Console, *, keep: bool, real: bool) -> int:
+def _run(name: str, console: Console, *, keep: bool, real: bool, played: bool) -> int:
     """The demo in a cluster of its own, which is gone afterwards however this process ends, unless it is to be kept."""
     code = 1
     try:
-        with _cluster(name, keep=keep, real=real) as cluster:
+        with _cluster(name, keep=keep, real=real, played=played) as cluster:
             if real:
                 real_demo.play(cluster, console)
             else:
@@ -168,7 +189,7 @@ def _run(name: str, console: Console, *, keep: bool, real: bool) -> int:
 
 
 @contextlib.contextmanager
-def _cluster(name: str, *, keep: bool, real: bool) -> Iterator[LocalCluster]:
+def _cluster(name: str, *, keep: bool, real: bool, played: bool) -> Iterator[LocalCluster]:
     folder = cluster_folder(name)
     if folder.exists():
         raise LocalError(
@@ -180,7 +201,7 @@ def _cluster(name: str, *, keep: bool, real: bool) -> Iterator[LocalCluster]:
         if real:  # definitions and accelerators come with the chart
             yield local.up(name, progress=told, nodes=0, real_node=True, definitions=False)
         else:
-            yield local.up(name, progress=told, manifests=[ACCELERATORS])
+            yield local.up(name, progress=told, manifests=[ACCELERATORS], play=played)
         done = True
     finally:
         kept = keep and done

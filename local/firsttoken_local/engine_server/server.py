@@ -59,11 +59,13 @@ class EngineServer:
                 web.get("/metrics", self._metrics),
             ]
         )
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=75.0)
+        runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, keepalive_timeout=75.0, shutdown_timeout=0.0
+        )
         await runner.setup()
         async with self._driver.running():
             try:
-                site = web.TCPSite(runner, host, port, shutdown_timeout=0.0)
+                site = web.TCPSite(runner, host, port)
                 await site.start()
                 yield int(runner.addresses[0][1])
             finally:
