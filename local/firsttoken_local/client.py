@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
+from typing import Any
 
 from firsttoken_local.chat import ask, events
 from firsttoken_local.errors import LocalError
@@ -45,7 +46,8 @@ def timed(base: str, model: str, text: str, tokens: int) -> Timed:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    started, first, usage = time.monotonic(), 0.0, {}
+    usage: dict[str, Any] = {}
+    started, first = time.monotonic(), 0.0
     for event in events(ask(base, "/v1/chat/completions", body)):
         first = first or time.monotonic() - started
         usage = event.get("usage") or usage

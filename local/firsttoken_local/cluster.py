@@ -150,12 +150,12 @@ def up(
     folder = directory or cluster_folder(name)
     before = load_layout(folder)
     real_node = real_node or bool(before and before.network)
-    if real_node:
-        refuse_second(folder, in_use)
-        check_machine(told)
     played = before.played if before else play and not real_node
     if played and real_node:
         raise LocalError("the pods of this cluster's fake nodes are played: run `down`, then `up` with a real node")
+    if real_node:
+        refuse_second(folder, in_use)
+        check_machine(told)
     sets = ["kubernetes", "kwok", "gateway-api"] + (["prometheus"] if prometheus else [])
     sets += ["coredns"] if played else []
     binaries = ensure([*sets, *(NODE_SETS if real_node else ())], told)
