@@ -9,6 +9,7 @@ NAME   ?= dev
 K      ?=
 CLUSTER ?=
 OPERATOR ?=
+PLAY   ?=
 TRACE  ?=
 PEERS  ?=
 PYTEST := $(BIN)/python -m pytest
@@ -77,9 +78,9 @@ test: check e2e ## Everything CI runs
 	@why="$$(PYTHONPATH=local $(PYTHON) -m firsttoken_local.check --real-node 2>&1)" || { \
 	  echo "left out: make e2e-real ($${why#error: })"; exit 0; }; $(MAKE) e2e-real
 
-cluster: possible $(STAMP) ## Start the local cluster for your own kubectl apply (NAME=dev; REAL_NODE=1: a real node and images, needs root; OPERATOR=0: left to your helm install)
+cluster: possible $(STAMP) ## Start the local cluster for your own kubectl apply (NAME=dev; PLAY=0: pods on fake nodes stay silent; REAL_NODE=1: a real node and images, needs root; OPERATOR=0: left to your helm install)
 	@$(BIN)/python -m firsttoken_local up --name "$(NAME)" $(if $(filter 0,$(OPERATOR)),--bare,--operator) \
-	  $(if $(REAL_NODE),--real-node --images)
+	  $(if $(REAL_NODE),--real-node --images) $(if $(filter 0,$(PLAY)),--no-play)
 
 cluster-down: $(STAMP) ## End it and remove its state (NAME=dev)
 	$(BIN)/python -m firsttoken_local down --name "$(NAME)"

@@ -185,4 +185,4 @@ def _played_program(process: Path, directory: Path) -> str:
     except OSError:
         return ""
     # A script's first word is its interpreter.
-    return (words[1] if "python" in words[0] else words[0]) if mine and apart else ""
+    return (words[1] if Path(words[0]).name.startswith("python") else words[0]) if mine and apart else ""

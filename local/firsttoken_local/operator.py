@@ -39,7 +39,7 @@ def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str, offline
         *("--bind", "127.0.0.1"),
         *("--metrics-port", str(ports["metrics"])),
         *("--liveness-port", str(ports["liveness"])),
-        *(["--no-ask-envoys"] if cluster.node is None else []),  # pods of fake nodes answer nobody
+        *_way_to_pods(cluster),
         *flags,
     ]
     environment = {"HF_HUB_OFFLINE": "1"} if offline else {}
@@ -48,6 +48,13 @@ def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str, offline
     if cluster.prometheus is not None:
         cluster.prometheus.add_target(name, f"127.0.0.1:{ports['metrics']}")
     return Operator(ports["metrics"], ports["liveness"])
+
+
+def _way_to_pods(cluster: LocalCluster) -> list[str]:
+    """By which it asks Envoys: the machine's routes to a real node, or the player; there is none to silent pods."""
+    if cluster.layout.played:
+        return ["--pod-proxy", f"http://127.0.0.1:{cluster.ports['player']}"]
+    return ["--no-ask-envoys"] if cluster.node is None else []
 
 
 def _ports_of_running(cluster: LocalCluster, name: str) -> dict[str, int]:

@@ -45,6 +45,7 @@ async def _run(args: argparse.Namespace) -> int:
     state = State(
         images=images,
         ask_envoys=args.ask_envoys,
+        pod_proxy=args.pod_proxy,
         kubeconfig=kubeconfig,
         namespaces=args.namespace,
         workers=args.workers,
@@ -116,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--envoy-image", default=images.envoy, help="Envoy (default: %(default)s)")
     switch = argparse.BooleanOptionalAction
     add("--ask-envoys", action=switch, default=True, help="let each Envoy confirm its routes; needs a way to pods")
+    add("--pod-proxy", help="HTTP proxy by which pods are reached from where there is no way to them")
     add("--leader-elect", action=switch, default=False, help="work only while holding a Lease")
     add("--leader-election-id", default="firsttoken-operator", help="name of the Lease (default: %(default)s)")
     add("--leader-election-namespace", help="its namespace; default: the pod's, or default")

@@ -24,8 +24,9 @@ _MOST_BYTES = 2**20  # a line per revision and cluster; who sends more is not ou
 class EnvoyAsker:
     """Asks Envoys. Remembers which services can't be reached, so that these cost no pass its time."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, proxy: str | None = None) -> None:
+        """`proxy`: URL of the HTTP proxy by which pods are reached; None: directly."""
+        self._clock, self._proxy = clock, proxy
         self._unreached: dict[Key, float] = {}  # until when
         self._silent: dict[Key, tuple[str, ...]] = {}  # as last logged
 
@@ -49,7 +50,7 @@ class EnvoyAsker:
         timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
         headers = {"Accept-Encoding": "identity"}
         async with aiohttp.ClientSession(timeout=timeout, headers=headers, auto_decompress=False) as session:
-            answers = await asyncio.gather(*(_ask(session, pod) for pod in asked))
+            answers = await asyncio.gather(*(_ask(session, pod, self._proxy) for pod in asked))
         views = tuple(answer for answer in answers if isinstance(answer, EnvoyView))
         silent = {pod["metadata"]["name"]: why for pod, why in zip(asked, answers, strict=True) if isinstance(why, str)}
         self._remember(key, silent, any_answered=bool(views))
@@ -73,13 +74,13 @@ class EnvoyAsker:
             log.info("%s/%s: every Envoy answers", *key)
 
 
-async def _ask(session: aiohttp.ClientSession, pod: Object) -> EnvoyView | str:
+async def _ask(session: aiohttp.ClientSession, pod: Object, proxy: str | None) -> EnvoyView | str:
     """The view, or why there is none."""
     try:
         address = pod["status"]["podIP"]
         host = f"[{address}]" if ":" in address else address
         url = f"http://{host}:{GATEWAY_METRICS_PORT}{STATS_PATH}"
-        async with session.get(url, params=STATS_QUERY, allow_redirects=False) as answer:
+        async with session.get(url, params=STATS_QUERY, allow_redirects=False, proxy=proxy) as answer:
             if answer.status != 200:
                 raise ValueError(f"status {answer.status}")
             view = read_view(pod["metadata"]["name"], await _text(answer))

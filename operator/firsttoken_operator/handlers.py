@@ -37,6 +37,7 @@ class State:
 
     images: Images
     ask_envoys: bool
+    pod_proxy: str | None = None  # by which pods are reached
     kubeconfig: str | None = None
     namespaces: list[str] = field(default_factory=list)  # none: all
     workers: int = 8
@@ -71,7 +72,9 @@ def _startup(state: State) -> Any:
         cluster = await state.exits.enter_async_context(connect(state.kubeconfig))
         metrics.QUEUE_LENGTH.set_function(lambda: len(state.queue))
         metrics.SERVICES.set_function(lambda: len(state.profiles_of))
-        reconciler = Reconciler(cluster, state.queue, state.images, ask_envoys=state.ask_envoys, hub=Hub())
+        reconciler = Reconciler(
+            cluster, state.queue, state.images, ask_envoys=state.ask_envoys, pod_proxy=state.pod_proxy, hub=Hub()
+        )
         state.tasks += [asyncio.create_task(state.queue.work(reconciler.handle)) for _ in range(state.workers)]
         state.tasks.append(asyncio.create_task(_sweep(state, cluster)))
 

@@ -38,11 +38,12 @@ class Reconciler:
         images: Images,
         *,
         ask_envoys: bool = True,
+        pod_proxy: str | None = None,
         hub: Hub | None = None,
     ) -> None:
         self._cluster, self._queue, self._images = cluster, queue, images
         self._hub = hub  # None: nobody is asked about models
-        self._asker = EnvoyAsker() if ask_envoys else None  # None: there is no way to pods from here
+        self._asker = EnvoyAsker(proxy=pod_proxy) if ask_envoys else None  # None: there is no way to pods from here
         self._contest = Contest()
         self._failures: Counter[Key] = Counter()
 

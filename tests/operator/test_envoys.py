@@ -231,3 +231,27 @@ def test_a_service_out_of_reach_is_left_alone_for_a_minute_and_logged_once(
     ask(monkeypatch, answers(), asker=asker)
     assert asker.may_ask(KEY)
     assert caplog.text.count("every Envoy answers") == 1
+
+
+def test_pods_are_asked_by_the_proxy_where_there_is_one() -> None:
+    """An address to which nothing here has a way; the proxy is told the whole of it."""
+    asked: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        asked.append(request.raw_path)
+        return await answers()(request)
+
+    async def run() -> Envoys:
+        app = web.Application()
+        app.add_routes([web.get("/{any:.*}", handle)])
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            asker = EnvoyAsker(proxy=f"http://127.0.0.1:{runner.addresses[0][1]}")
+            return await asker.ask(KEY, [pod(address="192.0.2.7")])
+        finally:
+            await runner.cleanup()
+
+    assert asyncio.run(run()) == Envoys((VIEW,))
+    assert [one.startswith("http://192.0.2.7:9902/stats/prometheus?") for one in asked] == [True]

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from firsttoken_local.player.api import Api
-from firsttoken_local.player.programs import Program, run_hook
+from firsttoken_local.player.programs import Program, Silence, run_hook
 from firsttoken_local.player.volumes import PodFolder
 
 Object = dict[str, Any]
@@ -84,7 +84,8 @@ class PlayedPod:
 
     async def _watched(self, program: Program) -> str:
         """Tell readiness until the program ends."""
-        probing = asyncio.create_task(self._probe())
+        silent = isinstance(program, Silence)
+        probing = asyncio.create_task(self._tell(ready=True) if silent else self._probe())
         try:
             return await program.ended()
         finally:
@@ -143,7 +144,7 @@ class PlayedPod:
         grace = float(self._pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         deadline = time.monotonic() + grace
         hook = self._pod["spec"]["containers"][0].get("lifecycle", {}).get("preStop", {})
-        if self._program is not None and grace:
+        if self._program is not None and grace and not isinstance(self._program, Silence):
             if "sleep" in hook:
                 await asyncio.sleep(min(hook["sleep"]["seconds"], grace))
             if "exec" in hook:

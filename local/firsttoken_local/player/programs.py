@@ -112,6 +112,25 @@ class ServerProgram:
             await asyncio.wait([self._task])
 
 
+class Silence:
+    """Stands for a program that can't be played: the pod counts as ready, and answers nobody."""
+
+    def __init__(self) -> None:
+        self._stop = asyncio.Event()
+
+    async def start(self) -> None:
+        """Nothing starts."""
+
+    async def ended(self) -> str:
+        """Wait for :meth:`stop`."""
+        await self._stop.wait()
+        return "ended"
+
+    async def stop(self, grace_s: float) -> None:  # noqa: ARG002 - nothing has to come to an end
+        """End it."""
+        self._stop.set()
+
+
 async def run_hook(argv: Sequence[str], log: Path, deadline_s: float) -> None:
     """A preStop hook: a command that gets so many seconds."""
     hook = ProcessProgram(argv, {}, log, log.parent)

@@ -22,9 +22,10 @@ from firsttoken.simulation.telemetry import Telemetry
 from firsttoken_local.engine_server.driver import Driver, epoch_clock
 from firsttoken_local.engine_server.from_revision import Recipe, recipe
 from firsttoken_local.engine_server.server import EngineServer
+from firsttoken_local.errors import LocalError
 from firsttoken_local.player import ROLES
 from firsttoken_local.player.api import Api
-from firsttoken_local.player.programs import ProcessProgram, Program, ServerProgram
+from firsttoken_local.player.programs import ProcessProgram, Program, ServerProgram, Silence
 from firsttoken_local.player.volumes import PodFolder
 
 Object = dict[str, Any]
@@ -63,6 +64,9 @@ class Cast:
     async def _routing(self, pod: Object, folder: PodFolder) -> Program:
         """With the pod's own service account: what it may see is what its Role says."""
         meta = pod["metadata"]
+        record = await self._record(meta["namespace"], meta["labels"][names.REVISION_LABEL])
+        if record["spec"]["plan"]["layout"] != "Colocated":
+            return self._silence(pod, "prefill and decode pods are not played: no KV is fetched from another pod here")
         account = f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{pod['spec']['serviceAccountName']}/token"
         asked = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -81,7 +85,10 @@ class Cast:
     async def _engine(self, pod: Object, folder: PodFolder) -> Program:
         labels, container = pod["metadata"]["labels"], pod["spec"]["containers"][0]
         role = labels[names.ROLE_LABEL]
-        found = await self._recipe(pod["metadata"]["namespace"], labels[names.REVISION_LABEL], role)
+        try:
+            found = await self._recipe(pod["metadata"]["namespace"], labels[names.REVISION_LABEL], role)
+        except LocalError as error:
+            return self._silence(pod, error.message)
         variables = {one["name"]: one.get("value", "") for one in container["env"]}
         bounds = [int(bound) for bound in variables["FIRSTTOKEN_PROMPT_BUCKETS"].split(",")]
         mounted = folder.path(SETTINGS_DIRECTORY)
@@ -104,11 +111,18 @@ class Cast:
 
         return say
 
+    def _silence(self, pod: Object, why: str) -> Program:
+        self._teller(pod)(f"player: this pod answers nobody: {why}")
+        return Silence()
+
+    async def _record(self, namespace: str, revision: str) -> Object:
+        return await self._api.request("GET", f"{GROUP}/namespaces/{namespace}/inferencerevisions/{revision}")
+
     async def _recipe(self, namespace: str, revision: str, role: str) -> Recipe:
         """Read once for each revision: it never changes."""
         key = (f"{namespace}/{revision}", role)
         if key not in self._recipes:
-            record = await self._api.request("GET", f"{GROUP}/namespaces/{namespace}/inferencerevisions/{revision}")
+            record = await self._record(namespace, revision)
             listed = (await self._api.request("GET", f"{GROUP}/acceleratorprofiles"))["items"]
             profiles = {one["metadata"]["name"]: AcceleratorProfileSpec.model_validate(one["spec"]) for one in listed}
             self._recipes[key] = await asyncio.to_thread(_warm, record, role, profiles)
