@@ -8,6 +8,7 @@ import sys
 from e2e.support import unique
 
 from firsttoken_local.layout import cluster_folder
+from firsttoken_local.player.start import obstacle
 
 
 def test_the_demo_tells_the_whole_story_and_cleans_up() -> None:
@@ -27,6 +28,10 @@ def test_the_demo_tells_the_whole_story_and_cleans_up() -> None:
         "done after",
     ):
         assert told in said, f"the demo doesn't tell {told!r}:\n{said}"
+    assert ("pods can't be played here" in said) == bool(obstacle())
+    if not obstacle():
+        for told in ("TTFT CLIENT", "512-1024", "1024-4096", "during the change, 0 cut", "simulated"):
+            assert told in said, f"the demo doesn't tell {told!r}:\n{said}"
     assert not cluster_folder(name).exists()
 
 

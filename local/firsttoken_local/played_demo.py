@@ -120,7 +120,7 @@ def tell_streams(console: Console, watched: Watchers) -> None:
     Raises:
         LocalError: one was cut.
     """
-    console.print(f"  streams    {watched.whole} of {LONG} tokens each during the change, {len(watched.faults)} cut")
+    console.print(f"  streams    {watched.whole} read to the end during the change, {len(watched.faults)} cut")
     if watched.faults:
         raise LocalError(f"{len(watched.faults)} streams were cut", "\n".join(_first(watched.faults)))
 
