@@ -106,10 +106,20 @@ def test_of_other_tensor_parallelisms_the_nearest_counts_with_a_wider_band() -> 
     assert found.band == pytest.approx(0.05 + OTHER_PARALLELISM)
     exact = Calibration({**others, wanted: ratio(1.4, tensor_parallel=4)}).of(wanted)
     assert exact == ratio(1.4, tensor_parallel=4)
-    plan = plan_with(known(*(replace(m, tensor_parallel=2) for m in (PREFILL, DECODE))))
+    plan = plan_with(known(*(replace(m, tensor_parallel=2) for m in (PREFILL, DECODE)), value=1.6))
     assert plan.prediction is not None
     assert plan.prediction.relative_interval == pytest.approx(0.05 + OTHER_PARALLELISM)
     assert "+-24 % (5000 requests, tensor parallel 2)" in reason(plan, "Predicted")
+
+
+def test_a_measurement_that_says_less_than_the_model_changes_nothing() -> None:
+    """With a ratio near 1 and a band wider than the model's own, a plan would be less sure and buy more."""
+    plain = plan_with(Calibration())
+    assert plan_with(known(PREFILL, DECODE, value=1.0, band=0.3)) == plain
+    assert plan_with(known(PREFILL, DECODE, value=1.0, band=0.1)) != plain
+    contrary = plan_with(known(PREFILL, DECODE, value=2.0, band=0.3))
+    assert contrary.prediction is not None
+    assert [c.ratio for c in contrary.prediction.calibrated] == [2.0, 2.0]
 
 
 def test_the_wider_band_is_what_measured_runs_differ_by_between_tensor_parallelisms() -> None:

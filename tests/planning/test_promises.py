@@ -280,3 +280,16 @@ def test_kernels_that_only_other_generations_were_measured_with_are_said(device:
     """FP8 KV was measured on Hopper, Ada and Blackwell."""
     spec = service(QWEN_7B, device, 1, engine={"pins": {"kvCacheDtype": "fp8"}})
     assert f"measurements of this GPU, {interval}" in reason(planned(spec), "Predicted")
+
+
+def test_a_rate_goes_before_a_promise_that_is_only_the_profile_s() -> None:
+    """Of two A100s one shape keeps TTFT P95 of 500 ms and carries a fifth of the rate; the other carries all of it."""
+    rate = {"profile": "CodeCompletion", "requestsPerSecond": 11}
+    plan = planned(service(LLAMA_8B, "nvidia-a100-80gb", 2, workload=rate))
+    (role,) = plan.roles
+    assert (role.tensor_parallel, role.replicas, role.keeps_slos) == (1, 2, False)
+    assert role.replicas * (role.capacity or 0) >= 11
+    assert [o.keeps_slos for o in plan.alternatives] == [True]
+    assert missed(plan)
+    named = planned(service(LLAMA_8B, "nvidia-a100-80gb", 2, workload=rate, slos=[slo("TTFT", "500ms")]))
+    assert (named.roles[0].tensor_parallel, named.roles[0].keeps_slos) == (2, True)

@@ -14,7 +14,7 @@ from typing import Any
 from firsttoken.api.records import CalibrationEntry
 
 LEAST_REQUESTS = 100
-WIDEST_BAND = 0.30  # relative: wider than that, the model's own interval says as much
+WIDEST_BAND = 0.30  # relative: wider than that, a measurement says next to nothing
 BOUNDS = (0.25, 4.0)  # a ratio beyond that is a fault of the measurement, or of the model, and no calibration
 # Added to the band of a ratio that was measured at another tensor parallelism. Of the same model, GPU, lengths and
 # clients at two tensor parallelisms, 9 in 10 pairs of measured over predicted differ by less; by how many doublings
@@ -69,6 +69,14 @@ class Calibration:
             return None
         near = min(others, key=lambda r: (_doublings(r, wanted), r.tensor_parallel))
         return replace(near, band=near.band + OTHER_PARALLELISM)
+
+
+def tells_more(ratio: Ratio, interval: float) -> bool:
+    """Whether a ratio says more than the model does, which says 1 within its relative `interval`.
+
+    It does where it is the surer of both, or where the two contradict each other: then the fleet is right.
+    """
+    return ratio.band < interval or abs(math.log(ratio.value)) > math.log1p(ratio.band) + math.log1p(interval)
 
 
 def _doublings(ratio: Ratio, wanted: Measured) -> float:

@@ -68,9 +68,10 @@ def choose_shape(
     keeping = [f for f in looked if f.keeps_promises]
     if question.promised and not keeping:  # missed by as little as can be
         return min(looked, key=lambda f: (f.goodput.missed_by, _size(f))), tuple(looked)
-    # For a promise that is only the profile's default nobody buys GPUs: without one that keeps it, all that is served
-    # counts.
-    return best_shape(keeping or looked, limits), tuple(looked)
+    # For a promise that is only the profile's default nobody buys GPUs, and nobody waits in a queue: where no shape
+    # keeps it at the rate, all that is served counts.
+    kept = question.promised or limits.rate is None or any(limits.enough(f) for f in keeping)
+    return best_shape(keeping if kept and keeping else looked, limits), tuple(looked)
 
 
 def best_shape(found: Sequence[Forecast], limits: Limits) -> Forecast:

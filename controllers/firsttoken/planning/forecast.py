@@ -7,7 +7,7 @@ from functools import cached_property
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.calibration import STAGES_OF, Calibration, Measured
+from firsttoken.planning.calibration import STAGES_OF, Calibration, Measured, tells_more
 from firsttoken.planning.load.curves import EngineLimits, StepCurves
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, ceiling, keeps, largest_rate, targets
@@ -154,9 +154,13 @@ def forecast(
     accelerator, profile = device_of
     device = device_from_profile(profile)
     own = STAGES_OF[role]
-    known = _calibrated(question, accelerator, candidate, kv_cache_dtype, own)
-    prefill, decode = (known[stage].ratio if stage in known else 1.0 for stage in ("prefill", "decode"))
-    curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (prefill, decode))
+    curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (1.0, 1.0))
+    facts, ranks = question.facts, candidate.tensor_parallel
+    kind = Measured(accelerator, facts.name, facts.quantization, kv_cache_dtype, ranks, stage="")
+    known = _calibrated(question.calibration, kind, curves.model.relative_interval, own)
+    if known:
+        scale = tuple(known[stage].ratio if stage in known else 1.0 for stage in ("prefill", "decode"))
+        curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (scale[0], scale[1]))
     # Each stage's own: what is known of decode says nothing of a prefill engine, and half of a whole engine is not all.
     interval = max(known[s].band if s in known else curves.model.relative_interval for s in own)
     load = LoadModel.of(curves, limits, role, handover)
@@ -168,18 +172,15 @@ def forecast(
 
 
 def _calibrated(
-    question: Question, accelerator: str, candidate: Candidate, kv_cache_dtype: str, stages: tuple[str, ...]
+    calibration: Calibration, kind: Measured, interval: float, stages: tuple[str, ...]
 ) -> dict[str, CalibratedStage]:
-    """What the live fleet has shown of these stages of the model on this accelerator."""
-    facts, found = question.facts, {}
+    """What the live fleet has shown of these stages of one kind of replica, where that says more than the model."""
+    found = {}
     for stage in stages:
-        ratio = question.calibration.of(
-            Measured(accelerator, facts.name, facts.quantization, kv_cache_dtype, candidate.tensor_parallel, stage)
-        )
-        if ratio is not None:
-            found[stage] = CalibratedStage(
-                stage, ratio.value, figures(ratio.band), ratio.requests, ratio.tensor_parallel
-            )
+        ratio = calibration.of(replace(kind, stage=stage))
+        if ratio is not None and tells_more(ratio, interval):
+            band = figures(ratio.band)
+            found[stage] = CalibratedStage(stage, ratio.value, band, ratio.requests, ratio.tensor_parallel)
     return found
 
 
