@@ -86,7 +86,11 @@ def test_only_a_test_s_operator_is_kept_from_the_hub(
     monkeypatch.setattr(ProcessTable, "start", lambda *given: bool(started.append(given[3])))
     monkeypatch.setattr(operator, "await_http", lambda *_: None)
     stand_in: Any = SimpleNamespace(
-        processes=ProcessTable(tmp_path), operator_kubeconfig=tmp_path / "config", node=None, prometheus=None
+        processes=ProcessTable(tmp_path),
+        operator_kubeconfig=tmp_path / "config",
+        node=None,
+        prometheus=None,
+        layout=SimpleNamespace(played=False),
     )
     operator.start_operator(stand_in, offline=offline)
     assert started == [{"HF_HUB_OFFLINE": "1"} if offline else {}]
@@ -102,7 +106,11 @@ def test_a_running_operator_keeps_its_ports_and_its_process_until_its_flags_chan
     monkeypatch.setattr(operator.sys, "executable", str(program))
     table = ProcessTable(tmp_path)
     stand_in: Any = SimpleNamespace(
-        processes=table, operator_kubeconfig=tmp_path / "config", node=None, prometheus=None
+        processes=table,
+        operator_kubeconfig=tmp_path / "config",
+        node=None,
+        prometheus=None,
+        layout=SimpleNamespace(played=False),
     )
     try:
         first = operator.start_operator(stand_in)

@@ -3,12 +3,13 @@
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from firsttoken_local import cluster
+from firsttoken_local import cluster, operator
 from firsttoken_local.errors import LocalError
 from firsttoken_local.fakenodes import ROLE_KEY, STAGES, kwok_config
 from firsttoken_local.layout import PORT_NAMES, Layout, load_layout
@@ -87,3 +88,13 @@ def test_prometheus_reaches_played_pods_by_the_player(tmp_path: Path) -> None:
     assert jobs["pods"]["proxy_url"] == f"http://127.0.0.1:{player}"
     assert not any("proxy_url" in job for name, job in jobs.items() if name != "pods")
     assert "pods" not in {job["job_name"] for job in render_config(layout(tmp_path))["scrape_configs"]}
+
+
+def test_the_operator_asks_envoys_where_there_is_a_way() -> None:
+    def way(node: object, *, played: bool) -> list[str]:
+        given: Any = SimpleNamespace(node=node, layout=SimpleNamespace(played=played), ports={"player": 7})
+        return operator._way_to_pods(given)
+
+    assert way(None, played=False) == ["--no-ask-envoys"]
+    assert way(None, played=True) == ["--pod-proxy", "http://127.0.0.1:7"]
+    assert way("real", played=False) == []
