@@ -17,7 +17,6 @@ from firsttoken_local.processes import ProcessTable
 from firsttoken_local.waiting import wait_for
 
 USER = "firsttoken-player"
-MOST_PATH = 100  # a unix socket's, in bytes, with some to spare
 READY_S = 60.0
 COREFILE = """\
 .:53 {{
