@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from firsttoken.planning.timing.step import StepModel
-from firsttoken.simulation.engine import Engine, Served, Step
+from firsttoken.simulation.engine import Engine
+from firsttoken.simulation.engine_rows import Served, Step
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.outcome import Outcome
 from firsttoken.simulation.requests import Requests, requests
@@ -20,7 +21,7 @@ WINDOWED = StepModel(facts(LLAMA_8B, sliding_window=70), device("nvidia-a100-40g
 TABLES = (
     TABLE,
     step_table(WINDOWED, 512, 32),
-    step_table(step_model(LLAMA_8B, "nvidia-a100-40gb", tiled=False, async_scheduling=False), 512, 32),
+    step_table(step_model(LLAMA_8B, "nvidia-a100-40gb", tiled=False, score_bytes=24, async_scheduling=False), 512, 32),
     step_table(step_model(DEEPSEEK_LITE, "nvidia-h200"), 512, 32),
 )
 COLUMNS = ("arrival", "ready", "queued", "first", "finish", "preempted", "cached")
@@ -49,9 +50,10 @@ def workloads(draw: Any, most: int = 40) -> Requests:
 
 
 @st.composite
-def engines(draw: Any) -> EngineSettings:
-    """Engines that can serve all of them, most of them short of KV."""
-    chunked = draw(st.booleans())
+def engines(draw: Any, whole: bool = True) -> EngineSettings:
+    """Engines that can serve all of them, most of them short of KV. `whole`: static batches among them."""
+    static = whole and draw(st.sampled_from([False, False, True]))
+    chunked = not static and draw(st.booleans())
     budget = draw(st.sampled_from([17, 64, 512])) if chunked else 512
     return EngineSettings(
         token_budget=budget,
@@ -61,12 +63,13 @@ def engines(draw: Any) -> EngineSettings:
         prefill_share=draw(st.sampled_from([0.0, 0.5])),
         chunked_prefill=chunked,
         long_prefill_threshold=draw(st.sampled_from([0, 0, 10, 50])),
-        prefix_caching=draw(st.booleans()),
+        prefix_caching=not static and draw(st.booleans()),
         priorities=draw(st.booleans()),
-        reserved_tokens=draw(st.sampled_from([0, 0, 420])),
+        reserved_tokens=420 if static else draw(st.sampled_from([0, 0, 420])),
         full_prompt_fits=draw(st.booleans()),
         watermark=draw(st.sampled_from([0.0, 0.1])),
         schedule_ahead=draw(st.booleans()),
+        static_batching=static,
         stages=draw(st.sampled_from([Stages(), Stages(0.001, 0.002, 1e-4, 0.003)])),
     )
 

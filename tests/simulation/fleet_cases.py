@@ -17,13 +17,13 @@ LINKS = (Link(), Link(0.002, 1e-5), Link(0.05, 0.0), Link(0.0, 1e-3))
 
 
 @st.composite
-def pools(draw: Any, most: int = 4) -> Pool:
-    """Up to `most` replicas, alike or not."""
+def pools(draw: Any, most: int = 4, whole: bool = True) -> Pool:
+    """Up to `most` replicas, alike or not. `whole`: they do prefill and decode."""
     count = draw(st.integers(1, most))
     if draw(st.booleans()):
-        replicas = (Replica(draw(engines()), draw(st.sampled_from(TABLES))),) * count
+        replicas = (Replica(draw(engines(whole)), draw(st.sampled_from(TABLES))),) * count
     else:
-        replicas = tuple(Replica(draw(engines()), draw(st.sampled_from(TABLES))) for _ in range(count))
+        replicas = tuple(Replica(draw(engines(whole)), draw(st.sampled_from(TABLES))) for _ in range(count))
     return Pool(replicas, draw(st.sampled_from(POLICIES)))
 
 
@@ -37,7 +37,7 @@ def colocations(draw: Any) -> Revision:
 def separations(draw: Any) -> Revision:
     """Prefill and decode replicas, most of them short of KV."""
     link = draw(st.sampled_from(LINKS))
-    return Revision(draw(pools(3)), draw(pools(3)), link, weight=draw(st.sampled_from([0.1, 1.0])))
+    return Revision(draw(pools(3, False)), draw(pools(3, False)), link, weight=draw(st.sampled_from([0.1, 1.0])))
 
 
 def mixed() -> st.SearchStrategy[list[Revision]]:

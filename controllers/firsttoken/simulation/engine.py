@@ -6,73 +6,17 @@ who runs out of KV preempts the last, which starts over (recompute).
 
 import math
 from bisect import insort
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from firsttoken.simulation.engine_kv import BlockPool
 from firsttoken.simulation.engine_remote import grant_loaded, pull
+from firsttoken.simulation.engine_rows import Clock, Served, Step
 from firsttoken.simulation.fast import check
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings, Link
-from firsttoken.simulation.state import AWAITED, LOADED, LOCAL
-
-
-class Clock(Protocol):
-    """How long a step takes; StepTable is one."""
-
-    def step_seconds(self, chunks: Sequence[tuple[int, int]], contexts: Sequence[int]) -> tuple[float, float]:
-        """Seconds of the step and GPU seconds of it."""
-
-
-@dataclass(eq=False)
-class Served:
-    """One request and how far it is. Seconds, tokens, KV blocks."""
-
-    row: int
-    prompt: int
-    output: int
-    priority: int
-    hashes: list[int]
-    arrival: float = math.nan
-    ready: float = math.nan
-    order: int = 0  # of arrival at the engine
-    computed: int = 0
-    generated: int = 0
-    covered: int = 0  # leading blocks in the prefix cache
-    private: int = 0  # its other blocks
-    granted: int = 0  # tokens in the step being composed
-    queued: float = math.nan
-    first: float = math.nan
-    finish: float = math.nan
-    preempted: int = 0
-    cached: int = 0
-    remote: int = LOCAL  # where its prompt's KV is: see state.py
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and what is generated."""
-        return self.prompt + self.generated
-
-    @property
-    def decodes(self) -> bool:
-        """Only the newest token is to be computed."""
-        return (self.generated > 0 or self.remote == LOADED) and self.computed == self.tokens - 1
-
-
-class Step(NamedTuple):
-    """One step. Requests that ended in the step before may still count as running."""
-
-    start: float
-    seconds: float
-    gpu_seconds: float
-    prefill_tokens: int
-    decode_tokens: int
-    running: int
-    waiting: int
-    kv_blocks: int
+from firsttoken.simulation.state import AWAITED, LOADED
 
 
 @dataclass(eq=False)
@@ -230,6 +174,9 @@ class Engine:
             one.covered = covered
 
     def _grant_waiting(self, budget: int, start: float) -> None:
+        static, longest = self.settings.static_batching, 0
+        if static and (self.running or self.finishing):
+            return
         while budget and self.waiting and len(self.running) + len(self.finishing) < self.settings.most_running:
             one = self.waiting[0]
             if one.remote == AWAITED and pull(self, one, start):
@@ -240,6 +187,9 @@ class Engine:
             cached = hit * self.settings.block_tokens
             new = min(one.tokens - cached, self._bound())
             if new > budget and not self.settings.chunked_prefill:
+                return
+            longest = max(longest, new)
+            if static and (len(self.running) + 1) * longest > self.settings.token_budget:
                 return
             new = min(new, budget)
             held = self.settings.reserved_blocks or self.blocks(cached + new)
@@ -271,6 +221,8 @@ class Engine:
 
     def _run(self, start: float) -> None:
         chunks = [(r.computed, r.granted) for r in self.running if r.granted and not r.decodes]
+        if self.settings.static_batching and chunks:
+            chunks = [(0, max(c for _, c in chunks))] * len(chunks)
         contexts = [r.tokens for r in self.running if r.granted and r.decodes]
         seconds, gpu = self.clock.step_seconds(chunks, contexts)
         self.end = start + seconds

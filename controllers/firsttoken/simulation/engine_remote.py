@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from firsttoken.simulation.state import LOADED
 
 if TYPE_CHECKING:
-    from firsttoken.simulation.engine import Engine, Served
+    from firsttoken.simulation.engine import Engine
+    from firsttoken.simulation.engine_rows import Served
 
 
 def pull(engine: Engine, one: Served, start: float) -> bool:

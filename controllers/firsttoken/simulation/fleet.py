@@ -163,6 +163,8 @@ def check_fleet(requests: Requests, revisions: Sequence[Revision]) -> None:
         raise SimulationInputError("revisions is empty: give a fleet one revision at least")
     prompts = replace(requests, output_tokens=np.ones_like(requests.output_tokens))
     for pool, role, _ in pools_of(revisions):
+        if role != "serve" and any(one.settings.static_batching for one in pool.replicas):
+            raise SimulationInputError("static_batching is of engines that do all: let revisions have no decode pool")
         for settings in {id(one.settings): one.settings for one in pool.replicas}.values():
             check(prompts if role == "prefill" else requests, settings)
 

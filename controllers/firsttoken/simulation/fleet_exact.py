@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from firsttoken.simulation.engine import Engine, Served
+from firsttoken.simulation.engine import Engine
+from firsttoken.simulation.engine_rows import Served
 from firsttoken.simulation.fleet import check_fleet, draws_of, pools_of, revision_of
 from firsttoken.simulation.fleet_router import just_after
 from firsttoken.simulation.fleet_shape import Pool, Replica, Revision

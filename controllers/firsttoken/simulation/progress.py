@@ -57,6 +57,8 @@ def _sum_up(engine: EngineState, r: int) -> None:
             rep.single = k
             count += 1
             chunk_tokens += row.grant
+    if rep.static and count:
+        chunk_tokens = _pad(chunks, count)
     rep.chunk_count, rep.chunk_tokens, rep.decodes, rep.longest, rep.below = (
         count,
         chunk_tokens,
@@ -65,6 +67,17 @@ def _sum_up(engine: EngineState, r: int) -> None:
         below,
     )
     rep.total, rep.clipped = total, clipped
+
+
+@compiled
+def _pad(chunks: Any, count: int) -> int:
+    """Prompts of a static batch get the length of its longest; returns their tokens."""
+    longest = 0
+    for k in range(count):
+        longest = max(longest, chunks[k, 1])
+    for k in range(count):
+        chunks[k, 1] = longest
+    return count * longest
 
 
 @compiled

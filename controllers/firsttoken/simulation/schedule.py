@@ -112,7 +112,9 @@ def _blocks_wanted(rep: Any, target: int, tokens: int) -> tuple[int, int]:
 def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> None:
     """Admits requests while tokens, places and KV last. `start` of the step, seconds."""
     rows, rep, running, nodes = engine.rows, engine.replicas[r], engine.running[r], engine.nodes[r]
-    heads, tails, hashes = engine.heads[r], engine.tails[r], engine.hashes
+    heads, tails, hashes, longest = engine.heads[r], engine.tails[r], engine.hashes, 0
+    if rep.static and rep.running + rep.finishing > 0:  # nobody joins a batch under way
+        return
     while budget > 0 and rep.waiting and rep.running + rep.finishing < rep.most_running:
         i = first_waiting(heads)
         if i == NOBODY:  # who waits has its KV already
@@ -129,6 +131,9 @@ def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> 
             hit, idle = 0, 0  # a group counts as a whole: alone, a request may fit only without it
         cached = hit * rep.block_tokens
         new = _new_tokens(rep, target, cached, budget)
+        longest = max(longest, new)
+        if rep.static and (rep.running + 1) * longest > rep.token_budget:  # padded
+            return
         held, wanted = _blocks_wanted(rep, target, cached + new)
         watermark = rep.watermark if rep.running + rep.finishing else 0
         if new == 0 or wanted - hit + idle + watermark > free_blocks(rep):

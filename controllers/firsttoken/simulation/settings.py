@@ -45,7 +45,8 @@ class EngineSettings:
     `reserved_tokens`: KV that each request takes at once, the old way (M4.4); 0 takes it by need. `full_prompt_fits`: a
     request is admitted only when its whole prompt has room (vLLM's --scheduler-reserve-full-isl). `schedule_ahead`:
     each step is composed while the one before it runs, so what arrives meanwhile waits for the next (asynchronous
-    scheduling).
+    scheduling). `static_batching`: as before continuous batching: prompts of a batch are padded to the longest and
+    computed as one, and nobody joins before its last request has ended.
     """
 
     token_budget: int
@@ -62,6 +63,7 @@ class EngineSettings:
     full_prompt_fits: bool = True
     watermark: float = 0.0  # part of the KV blocks kept free when a request is admitted beside others
     schedule_ahead: bool = True
+    static_batching: bool = False
     stages: Stages = Stages()
 
     def __post_init__(self) -> None:
@@ -74,6 +76,11 @@ class EngineSettings:
         for name in ("prefill_share", "watermark"):
             if not 0 <= getattr(self, name) < 1:
                 raise SimulationInputError(f"{name} is {getattr(self, name)}: give a part of 1, from 0 to below 1")
+        if self.static_batching and (self.chunked_prefill or self.prefix_caching or not self.reserved_tokens):
+            raise SimulationInputError(
+                "static_batching pads whole prompts and reserves their KV: set chunked_prefill and prefix_caching to "
+                "False, and reserved_tokens"
+            )
         if self.reserved_blocks > self.kv_blocks:
             raise SimulationInputError(
                 f"reserved_tokens is {self.reserved_tokens}, more than the KV cache holds "

@@ -39,7 +39,7 @@ REPLICA = np.dtype(
         *((name, np.int64) for name in (
             # settings, which may change between calls
             "token_budget", "most_running", "kv_blocks", "block_tokens", "hash_blocks", "caching", "chunked",
-            "threshold", "priorities", "reserved_blocks", "full_fits", "watermark", "ahead", "table",
+            "threshold", "priorities", "reserved_blocks", "full_fits", "watermark", "ahead", "static", "table",
             # where it stands
             "running", "finishing", "waiting", "pending", "pending_head", "pending_tail", "free_blank", "free_lru",
             "lru_head", "lru_tail", "tail_fillers", "arrived", "steps", "preemptions", "finished",
@@ -119,6 +119,7 @@ def replica_record(settings: EngineSettings, hash_tokens: int, table: int = 0) -
         "threshold": settings.long_prefill_threshold, "priorities": settings.priorities,
         "reserved_blocks": settings.reserved_blocks, "full_fits": settings.full_prompt_fits,
         "watermark": settings.watermark_blocks, "ahead": settings.schedule_ahead, "table": table,
+        "static": settings.static_batching,
         "pending_head": NOBODY, "pending_tail": NOBODY, "lru_head": NOBODY, "lru_tail": NOBODY,
         "loaded_head": NOBODY, "loaded_tail": NOBODY,
         "free_blank": settings.kv_blocks, "gateway": stages.gateway_seconds, "input": stages.input_seconds,

@@ -16,8 +16,6 @@ from firsttoken.planning.timing.attention import (
     BESIDE_SHARE,
     LONE_PROCESSOR_SHARE,
     QUERY_TILE,
-    SCORE_BYTES,
-    SCORE_PASSES,
     SPLIT_CONTEXT,
 )
 from firsttoken.simulation.compiled import compiled
@@ -28,7 +26,7 @@ CONSTANTS = np.dtype(
         *((name, np.float64) for name in (
             "flops", "bandwidth", "processors", "prefill_floor_us", "prefill_mfu", "prefill_half_tokens",
             "prefill_tail", "prefill_mbu", "decode_floor_us", "decode_mbu", "decode_request_us", "decode_overlap",
-            "decode_split_us", "decode_length_us",
+            "decode_split_us", "decode_length_us", "score_bytes",
             "prefill_heads", "prefill_kv_heads", "prefill_both", "prefill_kv_bytes",
             "decode_kv_heads", "decode_kv_bytes", "latent_flops", "window",
             "layers", "full_layers", "windowed_layers", "tiled", "one_kernel", "overlap", "expand_token",
@@ -81,7 +79,7 @@ def _prefill_work(c: Any, prefix: float, chunk: float, window: float) -> float:
 def _untiled(c: Any, prefix: float, chunk: float) -> float:
     scores = c.prefill_heads * chunk * (prefix + chunk)
     compute = 2 * c.prefill_both * scores / (c.flops * c.prefill_mfu)
-    moved = scores * SCORE_BYTES * SCORE_PASSES / (c.bandwidth * c.decode_mbu)
+    moved = scores * c.score_bytes / (c.bandwidth * c.decode_mbu)
     tiled = _prefill_work(c, prefix, chunk, math.inf)
     return 3 * (c.prefill_floor_us * 1e-6) + max(compute + moved, tiled)
 

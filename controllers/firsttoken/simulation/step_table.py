@@ -78,6 +78,7 @@ def _constants(parts: StepParts) -> NDArray[Any]:
     values = {
         **{name: efficiency[name] for name in CONSTANTS.names or () if name in efficiency},
         "flops": rates.flops, "bandwidth": rates.bandwidth, "processors": rates.processors,
+        "score_bytes": rates.score_bytes,
         "prefill_heads": prefill.heads, "prefill_kv_heads": prefill.kv_heads,
         "prefill_both": prefill.query_width + prefill.value_width, "prefill_kv_bytes": prefill.kv_bytes,
         "decode_kv_heads": decode.kv_heads, "decode_kv_bytes": decode.kv_bytes, "latent_flops": decode.latent_flops,

@@ -25,6 +25,8 @@ BESIDE_ROWS = 64
 BESIDE_KEYS = 128
 # Part of `prefill_mfu` that such tiles reach. Fitted on half of accuracy/data/mixed_attention_llmservingsim.csv.
 BESIDE_SHARE = 0.86
+# An implementation that makes more passes than it must says so by the bytes that it moves for a score.
+LEAST_SCORE_BYTES = SCORE_PASSES * SCORE_BYTES
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class AttentionRates:
     processors: int
     efficiency: AttentionEfficiency
     one_kernel: bool = False  # decodes beside prompt chunks are computed as if they were chunks (FlashAttention 2)
+    score_bytes: float = LEAST_SCORE_BYTES  # memory traffic of one score, where attention is not tiled
 
 
 def attended(prefix: float, chunk: float, window: int | None) -> float:
@@ -114,7 +117,7 @@ def untiled_seconds(prefix: float, chunk: float, shape: AttentionShape, rates: A
     e, both = rates.efficiency, shape.query_width + shape.value_width
     scores = batch * shape.heads * chunk * (prefix + chunk)
     compute = 2 * both * scores / (rates.flops * e.prefill_mfu)
-    moved = scores * SCORE_BYTES * SCORE_PASSES / (rates.bandwidth * e.decode_mbu)
+    moved = scores * rates.score_bytes / (rates.bandwidth * e.decode_mbu)
     tiled = prefill_work(prefix, chunk, shape, rates, batch=batch)
     return 3 * prefill_floor(rates) + max(compute + moved, tiled)
 

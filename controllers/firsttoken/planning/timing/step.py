@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from firsttoken.planning.timing import rank
 from firsttoken.planning.timing.attention import (
+    LEAST_SCORE_BYTES,
     decode_floor,
     decodes_work,
     prefill_floor,
@@ -59,8 +60,8 @@ class StepModel:
 
     `windowed_layers`: how many layers have `facts.sliding_window`, all by default. `link`: bytes/s between the ranks,
     one direction, where that is not the device's own link (ranks on several nodes). `tiled=False`: attention that
-    writes its score matrix. Pipeline stages add up: the time is what one batch takes through all of them; how soon the
-    next batch may follow it is `interval_seconds`.
+    writes its score matrix, with `score_bytes` of memory traffic for each score. Pipeline stages add up: the time
+    is what one batch takes through all of them; how soon the next batch may follow it is `interval_seconds`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class StepModel:
         pipeline_parallel: int = 1,
         kv_cache_dtype: str = "auto",
         tiled: bool = True,
+        score_bytes: float = LEAST_SCORE_BYTES,
         async_scheduling: bool = True,
         windowed_layers: int | None = None,
         link: float | None = None,
@@ -94,7 +96,7 @@ class StepModel:
         windowed = facts.num_hidden_layers if given is None else given
         self._windowed = windowed if facts.sliding_window else 0
         self._full = facts.num_hidden_layers - self._windowed
-        self._prefill, self._decode, self._attention_rates = prefill, decode, rates
+        self._prefill, self._decode, self._attention_rates = prefill, decode, replace(rates, score_bytes=score_bytes)
         self._prefill_full, self._decode_full = replace(prefill, window=None), replace(decode, window=None)
         self._prefill_scale, self._decode_scale = scale
         self._by_tokens: dict[int, tuple[float, float]] = {}
