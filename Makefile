@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy bench-plan bench-load bench-simulator golden lock clean
+.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy bench-plan bench-load bench-simulator reference-case golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ bench-load: $(STAMP) ## The planner's load model against the simulator (a minute
 
 bench-simulator: $(STAMP) ## How fast the simulator is (TRACE=path of the whole trace; PEERS=1 runs others beside it)
 	TRACE="$(TRACE)" PEERS="$(PEERS)" $(BIN)/python bench/simulator.py
+
+reference-case: $(STAMP) ## Play the reference case, ours beside the published figures; writes docs/reference-case.md
+	$(BIN)/python -m bench.reference_case
 
 golden: $(STAMP) ## Rewrite the golden manifests; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(PYTEST) tests/manifests -q

@@ -17,6 +17,8 @@ LONE_PROCESSOR_SHARE = 3.0
 # read for the product with the values.
 SCORE_PASSES = 4
 SCORE_BYTES = 2
+# An implementation that makes more passes than it must says so by the bytes that it moves for a score.
+LEAST_SCORE_BYTES = SCORE_PASSES * SCORE_BYTES
 # FlashAttention 2 serves a step that has prompt chunks in it with one kernel for all requests: there a decode takes a
 # tile of 64 query rows for each of its heads, heads that share KV not packed into one, and walks its KV in blocks of
 # 128 keys, not split over SMs (vllm-project/flash-attention, csrc/flash_attn/flash_fwd_launch_template.h: the paged
@@ -25,8 +27,6 @@ BESIDE_ROWS = 64
 BESIDE_KEYS = 128
 # Part of `prefill_mfu` that such tiles reach. Fitted on half of accuracy/data/mixed_attention_llmservingsim.csv.
 BESIDE_SHARE = 0.86
-# An implementation that makes more passes than it must says so by the bytes that it moves for a score.
-LEAST_SCORE_BYTES = SCORE_PASSES * SCORE_BYTES
 
 
 @dataclass(frozen=True)
