@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttoken.simulation.arrivals import Arrivals
-from firsttoken.simulation.engine import Engine, Served
+from firsttoken.simulation.engine import Engine
+from firsttoken.simulation.engine_rows import Served
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings

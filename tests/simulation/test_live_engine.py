@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttoken.simulation.engine import Engine, Served
+from firsttoken.simulation.engine import Engine
+from firsttoken.simulation.engine_rows import Served
 from firsttoken.simulation.live_engine import LiveEngine
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings

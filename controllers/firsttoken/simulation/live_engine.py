@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from firsttoken.simulation.engine import Clock, Engine, Served, Step
+from firsttoken.simulation.engine import Engine
+from firsttoken.simulation.engine_rows import Clock, Served, Step
 from firsttoken.simulation.requests import requests
 from firsttoken.simulation.settings import EngineSettings
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttoken.measurement.contract import BUCKET, OUTCOMES, PHASES, SERIES, STAGES, VERSION, Series, bucket_of
-from firsttoken.simulation.engine import Step
+from firsttoken.simulation.engine_rows import Step
 from firsttoken.simulation.fleet_outcome import FleetOutcome
 from firsttoken.simulation.live_engine import LiveEngine
 from firsttoken.simulation.outcome import Outcome

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from firsttoken.simulation.engine import Clock, Served
+from firsttoken.simulation.engine_rows import Clock, Served
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.live_engine import LiveEngine, Token
 from firsttoken.simulation.live_settings import applied, read_live
