@@ -114,9 +114,9 @@ def test_a_prediction_for_no_replica_says_so(workload: dict[str, Any], said: str
 
 def test_the_promise_that_ends_the_rate_is_named_and_only_where_one_does() -> None:
     bound, free = (
-        planned(service(QWEN_7B, "nvidia-h100-80gb", 2, slos=[slo("TTFT", target)])) for target in ("500ms", "600s")
+        planned(service(QWEN_7B, "nvidia-h100-80gb", 2, slos=[slo("TTFT", target)])) for target in ("200ms", "600s")
     )
-    assert reason(bound, "PromisesBind").startswith("TTFT P95 within 500 ms ends the rate of a serve replica at")
+    assert reason(bound, "PromisesBind").startswith("TTFT P95 within 200 ms ends the rate of a serve replica at")
     assert "PromisesBind" not in {r.code for r in free.reasons}
 
 
