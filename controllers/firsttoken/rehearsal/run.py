@@ -110,7 +110,8 @@ class _Stage:
     def _bad(self, record: Object) -> list[BadVersion]:
         """What is wrong with the revision of a record."""
         made = (time_or(record["metadata"]["creationTimestamp"], START) - START).total_seconds()
-        return [b for since, b in self.doing.bad if made >= since and holds(record["spec"]["inputs"], b.where or {})]
+        inputs = record["spec"]["inputs"]  # the stamp is of whole seconds
+        return [b for since, b in self.doing.bad if made >= math.floor(since) and holds(inputs, b.where or {})]
 
     def play(self) -> Rehearsal:
         """To the end, and what is under way then to its end."""
@@ -167,7 +168,8 @@ class _Stage:
         self.passes += 1
         for reason, message in told(name, self.operator.written, weights, existing):
             self.tell("operator", reason, message)
-        self.wake = self.now + min(RESYNC_SECONDS, decision.requeue_after or RESYNC_SECONDS)
+        again = RESYNC_SECONDS if decision.requeue_after is None else decision.requeue_after
+        self.wake = self.now + min(RESYNC_SECONDS, max(WATCH_SECONDS, again))
         if kill is not None and self.operator.killed:
             doing.kills.pop(0)
             self.tell("world", "OperatorKilled", f"after {wrote} writes of a pass, back in {kill.down:g} s")
