@@ -16,7 +16,7 @@ from firsttoken.simulation.fleet_shape import Pool, Replica, Revision, colocated
 from firsttoken.simulation.policies import CacheAware, LeastLoaded, PowerOfTwo, RoundRobin
 from firsttoken.simulation.requests import Requests, requests
 from firsttoken.simulation.results import STAGES, summarize
-from firsttoken.simulation.settings import EngineSettings, Link
+from firsttoken.simulation.settings import EngineSettings, Link, Stages
 from planning.timing.models import LLAMA_8B, step_model
 from simulation.cases import TABLE, workloads
 from simulation.fleet_cases import mixed
@@ -122,6 +122,20 @@ def test_the_first_token_waits_for_hand_over_and_transfer() -> None:
     assert apart.prefilled[0] == alone.first[0]
     assert apart.first[0] - apart.prefilled[0] == pytest.approx(0.002 + 60e-5 + step)
     assert apart.replicas[1].totals.steps == 5
+
+
+def test_both_sides_handle_the_prompt_and_a_busy_one_asks_for_kv_between_its_steps() -> None:
+    """The second request finds the first one decoding: it waits for two boundaries of steps, to ask and with its KV."""
+    staged = ONE._replace(settings=replace(SMALL, stages=Stages(input_seconds=0.5)))
+    work = requests([0.0], [60], [5])
+    bare, slow = (Fleet(work, [replace(SPLIT, pool=Pool((r,)), decode=Pool((r,)))]).run() for r in (ONE, staged))
+    assert slow.first[0] - bare.first[0] == pytest.approx(1.0)
+    pair = requests([0.0, 0.05], [60, 60], [200, 5])
+    found = Fleet(pair, [SPLIT]).run()
+    alone = Fleet(requests([0.05], [60], [5]), [SPLIT]).run()
+    step = TABLE.step_seconds([], [100])[0]
+    waited = found.first[1] - alone.first[0]
+    assert 2 * step < waited < 5 * step, "twice the rest of a step and the whole next one, which is composed already"
 
 
 def test_kv_stays_on_the_prefill_side_until_it_is_fetched() -> None:

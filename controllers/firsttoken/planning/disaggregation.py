@@ -51,7 +51,8 @@ class Layouts:
         # As `compare` counts them: without a limit nobody cares whether replicas divide evenly.
         replicas = self.limit // self.serve.gpus if self.limit is not None else split.gpus / self.serve.gpus
         together = self.serve.load.at(rate / replicas)
-        prompts, tokens = self.prefill.load.at(rate / split.prefill), self.decode.load.at(rate / split.decode)
+        tokens = self.decode.load.at(rate / split.decode)
+        prompts = self.prefill.load.handed_to(tokens).at(rate / split.prefill)
         return (
             (value(together, TTFT_P95), value(together, TPOT_P95)),
             (value(prompts, TTFT_P95), value(tokens, TPOT_P95)),

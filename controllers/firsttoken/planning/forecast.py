@@ -20,8 +20,6 @@ from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, 
 from firsttoken.planning.words import milliseconds
 from firsttoken.planning.workload import default_slos
 
-# Decodes beside which a prefill engine's first token is made on the other side: the step is nearly flat up to there.
-HANDOVER_BATCH = 16
 # Without a rate, what is shown is how replicas answer at this part of their goodput: loaded, and not at the edge.
 ASSUMED_LOAD = 0.7
 # A promise that nobody made (the profile's own) is not followed where it leaves less than this of what a replica can
@@ -185,24 +183,38 @@ def _calibrated(
 
 
 def handover_to(decode: Forecast) -> Handover:
-    """What the first token of a split waits for on the decode side."""
-    context = round(decode.load.curves.shape.context)
-    return Handover(decode_step=decode.load.curves.model.decode_seconds(HANDOVER_BATCH, context))
+    """What the first token of a split waits for on the decode side, which is loaded as one without a rate is shown."""
+    return decode.load.at(ASSUMED_LOAD * decode.capacity).handover()
 
 
-def predict(question: Question, forecasts: Sequence[Forecast], replicas: Sequence[int]) -> Prediction:
-    """What users see: TTFT of the role that computes prompts, TPOT of the one that makes tokens."""
-    rate, assumed = question.rate, question.rate is None
-    if rate is None:
-        rate = ASSUMED_LOAD * min(f.capacity * max(1, n) for f, n in zip(forecasts, replicas, strict=True))
-    states = [
-        f.load.state(max(rate / max(1, n), 1e-9), question.bounds) for f, n in zip(forecasts, replicas, strict=True)
-    ]
+def rate_of(question: Question, forecasts: Sequence[Forecast], replicas: Sequence[int]) -> float:
+    """Requests a second that a prediction is for: the spec's, else the assumed part of what the service carries."""
+    if question.rate is not None:
+        return question.rate
+    return ASSUMED_LOAD * min(f.capacity * max(1, n) for f, n in zip(forecasts, replicas, strict=True))
+
+
+def at_work(forecasts: Sequence[Forecast], rate: float, replicas: Sequence[int]) -> tuple[Forecast, ...]:
+    """The same where prefill replicas hand over to the decode replicas that there are, at `rate` of the service."""
+    if len(forecasts) == 1:
+        return tuple(forecasts)
+    first, last = forecasts
+    decode = last.load.at(_each(rate, replicas[1]))
+    return replace(first, load=first.load.handed_to(decode)), last
+
+
+def _each(rate: float, replicas: int) -> float:
+    return max(rate / max(1, replicas), 1e-9)
+
+
+def predict(question: Question, forecasts: Sequence[Forecast], replicas: Sequence[int], rate: float) -> Prediction:
+    """What users see at `rate`: TTFT of the role that computes prompts, TPOT of the one that makes tokens."""
+    states = [f.load.state(_each(rate, n), question.bounds) for f, n in zip(forecasts, replicas, strict=True)]
     first, last = states[0], states[-1]
     fullest = max(states, key=lambda s: s.utilization)
     return Prediction(
         requests_per_second=figures(rate),
-        assumed_rate=assumed,
+        assumed_rate=question.rate is None,
         ttft=_rounded(first.ttft),
         tpot=_rounded(last.tpot),
         by_prompt_tokens=_buckets(first),

@@ -23,7 +23,7 @@ from firsttoken.planning.explain import (
     parallelism_reasons,
     router_reason,
 )
-from firsttoken.planning.forecast import Forecast, Question, figures, predict, promises_of
+from firsttoken.planning.forecast import Forecast, Question, at_work, figures, predict, promises_of, rate_of
 from firsttoken.planning.kv_formats import kv_dtype_reason
 from firsttoken.planning.kv_groups import window_reason
 from firsttoken.planning.lengths import Lengths, choose_lengths, length_reason
@@ -197,9 +197,10 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Pla
 
 def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes) -> Plan:
     """The plan with what it should bring, what else was looked at, and what to evaluate next."""
-    question, forecasts = forecasting.question, sizes.forecasts
-    replicas = [role.replicas for role in plan.roles]
-    prediction = predict(question, forecasts, replicas)
+    question, replicas = forecasting.question, [role.replicas for role in plan.roles]
+    rate = rate_of(question, sizes.forecasts, replicas)
+    forecasts = at_work(sizes.forecasts, rate, replicas)
+    prediction = predict(question, forecasts, replicas, rate)
     last = sizes.sized[-1]
     limits = forecasting.limits()
     if len(plan.roles) > 1:  # what the decode role has now

@@ -1,12 +1,12 @@
-"""A vLLM-like engine, step by step, to hold the closed formulas against: first come, first served, decodes first."""
+"""A vLLM-like engine with pipeline stages, batch by batch, which the simulator has not: decodes first, then prompts."""
 
-import random
 from collections import deque
 from dataclasses import dataclass, field
 
 from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.timing.step import Decodes, StepModel
+from planning.load.traffic import arrivals
 
 
 @dataclass
@@ -29,22 +29,6 @@ class Measured:
     ttft: list[float] = field(default_factory=list)
     tpot: list[float] = field(default_factory=list)
     running: float = 0.0
-
-
-def arrivals(shape: RequestShape, rate: float, count: int) -> list[Request]:
-    """Poisson, with exactly `rate` on average and exactly the lengths of the shape: less noise for few requests."""
-    source = random.Random(1)  # noqa: S311
-    shares = [(i + 0.5) / count for i in range(count)]
-    prompts = [max(1, round(shape.prompts.quantile(s))) for s in shares]
-    outputs = [max(1, round(shape.outputs.quantile(s))) for s in shares]
-    source.shuffle(prompts)
-    source.shuffle(outputs)
-    gaps = [source.expovariate(1) for _ in range(count)]
-    scale, now, found = count / sum(gaps) / rate, 0.0, []
-    for gap, prompt, output in zip(gaps, prompts, outputs, strict=True):
-        now += gap * scale
-        found.append(Request(now, prompt, output, shape.prompt_class(1.0, prompt).cached))
-    return found
 
 
 @dataclass
@@ -131,7 +115,8 @@ class Stepped:
 
 def run(model: StepModel, shape: RequestShape, limits: EngineLimits, rate: float, count: int) -> Measured:
     """`count` requests; the first seventh is warm-up."""
-    requests, engine = arrivals(shape, rate, count), Stepped(model, shape, limits)
+    engine = Stepped(model, shape, limits)
+    requests = [Request(*drawn) for drawn in arrivals(shape, rate, count)]
     engine.serve(requests)
     counted = requests[count // 7 :]
     return Measured(

@@ -1,21 +1,9 @@
-"""The closed formulas against an engine that is stepped, over Poisson arrivals with the same lengths."""
+"""The closed formulas for pipeline stages against an engine that is stepped batch by batch, at the same arrivals."""
 
 import pytest
 
 from firsttoken.planning.load.demand import RequestShape
-from planning.load.cases import (
-    ANSWERS,
-    CHAT,
-    CODE,
-    EXPERTS,
-    LARGE,
-    SMALL,
-    SMALL_CHUNKS,
-    SUMMARIES,
-    Engine,
-    capacity,
-    staged,
-)
+from planning.load.cases import ANSWERS, CHAT, SUMMARIES, Engine, capacity, staged
 from planning.load.engine_steps import percentile, run
 
 # Some thousand requests with lengths that vary this much leave percentiles uncertain by 5 to 10 %.
@@ -26,13 +14,6 @@ FOUR_STAGES = staged(4)
 @pytest.mark.parametrize(
     ("engine", "work", "load"),
     [
-        (SMALL, CHAT, 0.3),
-        (SMALL, CHAT, 0.6),
-        (SMALL, CODE, 0.6),
-        (SMALL, ANSWERS, 0.7),
-        (SMALL_CHUNKS, CHAT, 0.6),
-        (LARGE, CHAT, 0.6),
-        (EXPERTS, CHAT, 0.7),
         (FOUR_STAGES, CHAT, 0.3),
         (FOUR_STAGES, ANSWERS, 0.6),
         (FOUR_STAGES, SUMMARIES, 0.6),

@@ -1,13 +1,12 @@
 """Steady states: what binds, that utilisation follows the rate, and that an empty engine is as fast as its steps."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.replica import DEFAULT_BOUNDS, LoadModel
-from firsttoken.planning.load.responses import Handover
 from firsttoken.planning.workload import bucket_names
 from planning.load.cases import (
     ANSWERS,
@@ -116,13 +115,20 @@ def test_roles_share_the_work(work: RequestShape) -> None:
     assert decode.prefill_utilization == 0
 
 
-def test_a_handover_adds_the_transfer_and_a_decode_step() -> None:
-    limits, handover = EngineLimits(8192, 256, 400_000), Handover(decode_step=0.02, link=25e9)
-    here, there = (
-        LoadModel(LARGE.model, FIXED, limits, "prefill", way).state(1e-4).ttft.p95 for way in (None, handover)
-    )
-    moved = LARGE.model.transfer_seconds(1000, 25e9) - LARGE.model.transfer_seconds(1000)
-    assert there - here == pytest.approx(0.02 + moved, abs=2e-4)
+def test_what_the_decode_side_is_busy_with_delays_first_tokens() -> None:
+    """An idle one adds the way there, the prompt once more and a step; a loaded one its steps' boundaries, and places.
+
+    How much is held against the simulator (test_against_engine.py).
+    """
+    prefill, decode = (LoadModel(LARGE.model, FIXED, LARGE.limits, role) for role in ("prefill", "decode"))
+    top = capacity(LARGE, FIXED, "decode")
+    first = [prefill.handed_to(decode.at(x * top)).state(1e-4).ttft for x in (1e-4, 0.2, 0.5, 0.8, 0.99)]
+    for less, more in pairwise(first):
+        assert less.p50 < more.p50
+        assert less.p95 < more.p95
+    few = LoadModel(LARGE.model, FIXED, replace(LARGE.limits, max_running=8), "decode")
+    crowded = prefill.handed_to(few.at(0.9 * 8 / (200 * few.at(1.0).steady.tpot))).state(1e-4).ttft
+    assert crowded.p95 > first[1].p95, "one request in ten or more waits for a place"
 
 
 def test_short_prompts_below_a_shared_prefix_wait_no_longer_than_longer_ones() -> None:

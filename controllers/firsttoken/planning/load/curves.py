@@ -59,6 +59,8 @@ class StepCurves:
         """`token_budget` of the engine, tokens a step."""
         self.model, self.shape, self.token_budget = model, shape, token_budget
         self.stages = model.stages
+        # Whole steps composed before a request is seen that comes during one (asynchronous scheduling).
+        self.ahead = int(model.stages == 1 and model.parts().overlap)
         self._known: dict[int, Steps] = {}  # by the point of GRID
         self._prompts: dict[tuple[int, int, int], PromptSteps] = {}  # by tokens, cached tokens and point
         self._chunks: dict[tuple[int, int], StepTime] = {}  # that fill a step, by the tokens before them and decodes

@@ -78,6 +78,10 @@ class LoadModel:
         found.curves = curves.for_budget(engine.token_budget)
         return found
 
+    def handed_to(self, decode: Replica) -> "LoadModel":
+        """The same prefill engine in front of a decode engine that is in this state."""
+        return self.of(self.curves, self.engine, self.role, decode.handover())
+
     def at(self, rate: float) -> Replica:
         """Its distributions at `rate` requests a second."""
         return Replica(self.curves, self.engine, rate, self.role, self.handover)

@@ -1,5 +1,6 @@
 """Distributions of TTFT and TPOT of one replica at one rate. Times in seconds."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,16 +10,26 @@ from firsttoken.planning.load.demand import PromptClass
 from firsttoken.planning.load.probability import percentile
 from firsttoken.planning.load.steady import DECODE, PREFILL, solve
 from firsttoken.planning.load.token_times import TokenTimes
-from firsttoken.planning.load.waiting import Waiting, waiting
+from firsttoken.planning.load.waiting import LEAST_SLACK, NO_WAIT, Tail, Waiting, waiting
 from firsttoken.planning.types import Percentiles
+
+NEVER = 1e-4  # a probability that counts as 0
 
 
 @dataclass(frozen=True)
 class Handover:
-    """What a prefill engine's first token waits for: its KV goes to a decode engine, which makes the token."""
+    """What a first token waits for after its prefill: the KV goes to a decode engine, which makes it. Seconds.
 
-    decode_step: float  # seconds of a step there
-    link: float | None = None  # bytes/s between the replicas; by default the PCIe of their GPUs
+    The decode engine handles the prompt again, which takes what it took before.
+    """
+
+    decode_step: float  # there, at its own batch
+    boundaries: float = 0.0  # mean wait for a step there, first to ask for the KV and again when it has come
+    uneven: float = 0.0  # width of an even distribution that scatters as much
+    queue: float = 0.0  # mean wait for KV of others on the link
+    places: Tail = NO_WAIT  # wait for a place or KV there
+    set_up: float = 0.0  # of a transfer, at the speed of the decode side
+    token: float = 0.0  # of it for each token's KV
 
 
 @dataclass(frozen=True)
@@ -38,18 +49,26 @@ class FirstTokens:
     step.
     """
 
-    def __init__(self, wait: Waiting, classes: Sequence[_Class], others: float) -> None:
-        """`others`: seconds of work that arrive each second, at most 1."""
+    def __init__(self, wait: Waiting, classes: Sequence[_Class], others: float, places: Tail = NO_WAIT) -> None:
+        """`others`: seconds of work that arrive each second, at most 1. `places`: on the decode side of a split."""
         self._wait, self._classes, self._others = wait, classes, others
         self._weight = sum(c.share for c in classes)
+        self._gate, self._places = wait.busy * (wait.ahead + wait.step), places
 
     def survival(self, t: float) -> float:
-        """P(TTFT > t)."""
-        total, more = 0.0, 1 + self._others
+        """P(TTFT > t). Who waits for a place on the decode side waits their mean."""
+        share, scale, shift = self._places.share, self._places.scale, self._places.shift
+        if share < NEVER and not shift:
+            return self._above(t)
+        return self._above(t - shift) * (1 - share) + self._above(t - shift - scale) * share
+
+    def _above(self, t: float) -> float:
+        total, more, gate = 0.0, 1 + self._others, self._gate
         for c in self._classes:
             beyond = t - c.fixed
-            if beyond > 0:
-                beyond = max(beyond / more, beyond - c.gap)
+            if beyond > gate:
+                later = beyond - gate
+                beyond = gate + max(later / more, later - c.gap)
             total += c.share * self._wait.survival(beyond, c.spread)
         return total / self._weight
 
@@ -67,7 +86,7 @@ class Replica:
     ) -> None:
         """`curves` are shared between rates."""
         self.curves, self.role, self._handover = curves, role, handover
-        held = self._transfer(round(curves.shape.prompts.mean)) if role == PREFILL else 0.0
+        held = self._moved(round(curves.shape.prompts.mean)) if role == PREFILL else 0.0
         self.steady = solve(curves, limits, rate, role, held)
         n = self.steady.running
         self._decode = decode = curves.decode(max(1.0, n)) if n > 0 else 0.0
@@ -87,7 +106,8 @@ class Replica:
 
     def first_tokens(self, prompts: Sequence[PromptClass]) -> FirstTokens:
         """Distribution of TTFT over these prompts, weighted by their shares."""
-        return FirstTokens(self.waiting, [self._class(p) for p in prompts], self._others)
+        places = self._handover.places if self._handover else NO_WAIT
+        return FirstTokens(self.waiting, [self._class(p) for p in prompts], self._others, places)
 
     def steps(self, prompt: PromptClass) -> PromptSteps:
         """A prompt's own steps, alone with the decodes."""
@@ -121,17 +141,42 @@ class Replica:
         seconds, _, left = self.steps(prompt)
         fixed = self.curves.model.api_seconds(prompt.tokens) + seconds
         if self.role == PREFILL:
-            fixed += self._transfer(prompt.tokens) + (self._handover.decode_step if self._handover else 0.0)
+            fixed += self._moved(prompt.tokens)
+        if self._handover:
+            fixed += self.curves.model.api_seconds(prompt.tokens) + self._handover.decode_step
         room, token = self.curves.chunk(self.steady.running), self._token * self.curves.stages
         # Within a class prefill is linear in the length. A step has a least time, which its tokens do not add to; over
         # several steps that is part of what a token takes.
         several = min(1.0, max(0.0, prompt.uncached / room - 1))
         spread = prompt.width * (token + several * (seconds / prompt.uncached - token))
         spread = min(spread, 2 * max(0.0, seconds - self._decode))
+        if self._handover:
+            spread = math.hypot(spread, self._handover.uneven)
         return _Class(prompt.share, fixed, spread, left)
 
-    def _transfer(self, tokens: int) -> float:
-        return self.curves.model.transfer_seconds(tokens, self._handover.link if self._handover else None)
+    def _moved(self, tokens: int) -> float:
+        """Seconds from the end of a prefill until its KV is at a decode engine, and the next step there begins.
+
+        KV goes at the speed of the slower side.
+        """
+        way, seconds = self._handover, self.curves.model.transfer_seconds(tokens)
+        return max(seconds, way.set_up + way.token * tokens) + way.boundaries + way.queue if way else seconds
+
+    def handover(self) -> Handover:
+        """What first tokens wait for when this is the decode engine. Transfers to it come one after the other."""
+        wait, prompts, move = self.waiting, self.curves.shape.prompts, self.curves.model.transfer_seconds
+        set_up = move(0)
+        token = (move(round(prompts.mean)) - set_up) / max(1, round(prompts.mean))
+        free = max(LEAST_SLACK, 1 - self.steady.rate * token * prompts.mean)
+        return Handover(
+            decode_step=self.curves.decode(self.steady.running + 1),
+            boundaries=2 * wait.busy * (wait.ahead + wait.step / 2),
+            uneven=math.sqrt(2) * wait.busy * wait.step,
+            queue=self.steady.rate * token**2 * prompts.second_moment / 2 / free,
+            places=wait.places,
+            set_up=set_up,
+            token=token,
+        )
 
 
 def _percentiles(find: Callable[[float, float], float]) -> Percentiles:

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from firsttoken.planning.load.curves import PromptSteps, StepCurves
 from firsttoken.planning.load.demand import PromptClass
@@ -17,6 +18,8 @@ from firsttoken.planning.load.steady import DECODE, MOST_SPREAD, PREFILL, Steady
 # A queue that grows without end has no percentile. What it is after so long is given instead, so that predictions stay
 # finite and still say how bad it is: a fifth too many requests for ten minutes wait two minutes.
 OVERLOAD_SECONDS = 600.0
+INSTANT = 1e-9  # seconds
+ALWAYS = 0.999  # a probability that counts as 1
 LEAST_SLACK = 0.02  # of a resource: closer to its limit a queue takes hours to become what the formulas say
 
 
@@ -35,21 +38,33 @@ class Tail:
         return self.share * math.exp((self.shift - t) / self.scale) if self.scale > 0 else 0.0
 
 
+NO_WAIT = Tail(0.0, 0.0)
+
+
+class Work(NamedTuple):
+    """Prompts of one class that a new prompt may meet, and what they make it wait: anything from `least` to `most`."""
+
+    rate: float  # how many of all that are met, in any unit
+    least: float  # seconds
+    most: float
+
+
 @dataclass(frozen=True)
 class PromptQueue:
-    """Work ahead of a prompt: an M/G/1 queue whose service time is one of a few lengths.
+    """Work ahead of a prompt, and work that shares its step.
 
-    Pollaczek and Khinchine: the wait is a geometric number (rho) of residual service times. With one of them it is
-    that, which long prompts dominate; with more, an exponential with their mean.
+    An M/G/1 queue (Pollaczek and Khinchine: a geometric number of residual service times) with a gate: who comes while
+    decodes run waits for a boundary of their steps, together with all that come meanwhile. With one prompt met the time
+    is that prompt's, which long prompts dominate; with more, an exponential, with which the mean is right.
     """
 
-    rho: float  # at most 1
-    residuals: tuple[tuple[float, float], ...]  # P(the prompt in service is one of these), its service time
+    met: float  # probability of meeting any, at most 1
+    work: tuple[Work, ...]
     scale: float  # mean wait behind more than one
     shift: float  # backlog of an overload
 
-    def residual(self, t: float) -> float:
-        """P(residual service > t): a service time seen at a random moment has an even distribution behind it."""
+    def one(self, t: float) -> float:
+        """P(work of a single prompt that is met > t)."""
         if t <= 0:
             return 1.0
         ends, lines = self._lines
@@ -58,26 +73,34 @@ class PromptQueue:
 
     @cached_property
     def _lines(self) -> tuple[list[float], list[tuple[float, float]]]:
-        """The sum over service times x above t of P(x) (1 - t / x) as a line from each service time to the next."""
-        ordered = sorted(self.residuals, key=lambda r: r[1], reverse=True)
+        """The sum over the kinds of work as a line from each of their bounds to the next."""
+        turns: list[tuple[float, float, float]] = []
+        total = sum(w.rate for w in self.work)
+        for rate, least, most in self.work:
+            share = rate / total
+            slope = share / max(most - least, INSTANT)
+            turns.append((most, slope * most, slope))
+            if least > 0:
+                turns.append((least, share - slope * most, -slope))
+        turns.sort(reverse=True)
         height = slope = 0.0
         lines = [(0.0, 0.0)]
-        for share, service in ordered:
-            height, slope = height + share, slope + share / service
+        for _, more, steeper in turns:
+            height, slope = height + more, slope + steeper
             lines.append((height, slope))
-        return [service for _, service in reversed(ordered)], lines[::-1]
+        return [end for end, _, _ in reversed(turns)], lines[::-1]
 
     def after_uniform(self, t: float, width: float) -> float:
         """P(wait + a time spread evenly over `width` > t)."""
         t -= self.shift
         if t <= 0:
             return 1.0
-        rho, idle = self.rho, max(0.0, 1 - t / width) if width > 0 else 0.0
-        if not rho:
+        met, idle = self.met, max(0.0, 1 - t / width) if width > 0 else 0.0
+        if not met:
             return idle
         # Two points stand for the even distribution, exact up to the third moment.
-        one = (self.residual(t - 0.2113 * width) + self.residual(t - 0.7887 * width)) / 2
-        return (1 - rho) * (idle + rho * one) + rho * rho * self._more(t, width)
+        one = (self.one(t - 0.2113 * width) + self.one(t - 0.7887 * width)) / 2
+        return (1 - met) * (idle + met * one) + met * met * self._more(t, width)
 
     def _more(self, t: float, width: float) -> float:
         scale = self.scale
@@ -92,7 +115,9 @@ class PromptQueue:
 class Waiting:
     """What every prompt waits, whatever its length."""
 
-    step: float  # the longest a decode step may still run when a prompt arrives
+    step: float  # of decodes only, where any run: the longest that it may still take when a prompt arrives
+    ahead: float  # steps that are composed before a prompt is seen
+    busy: float  # probability that decodes run
     prompts: PromptQueue
     places: Tail  # running requests and KV
 
@@ -103,39 +128,51 @@ class Waiting:
         """
         # The sum of two even distributions by one with their mean and variance.
         width = math.hypot(self.step, spread)
-        clear = 1 - self.prompts.after_uniform(t - (self.step - width) / 2, width)
-        return 1 - clear * (1 - self.places.survival(t)) if t >= 0 else 1 - clear
+        above = self.prompts.after_uniform(t - self.ahead - (self.step - width) / 2, width)
+        if self.busy < ALWAYS:
+            above += (1 - self.busy) * (self.prompts.after_uniform(t + spread / 2, spread) - above)
+        return 1 - (1 - above) * (1 - self.places.survival(t)) if t >= 0 else above
 
 
 def waiting(curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps]) -> Waiting:
-    """Of one engine in a steady state; `steps` of a prompt there."""
-    return Waiting(_running_step(curves, steady), _prompts_ahead(curves, steady, steps), _places(curves, steady))
+    """Of one engine in a steady state; `steps` of a prompt there.
+
+    A prompt that finds decodes waits for the end of their step and, with asynchronous scheduling, for the whole next
+    one, which is composed already; without any it starts at once.
+    """
+    step, busy = 0.0, 0.0
+    if steady.role != PREFILL and steady.running > 0:
+        step, busy = curves.decode(max(1.0, steady.running)) / curves.stages, -math.expm1(-steady.running)
+    # Steps in which prompts come that share the one's own, or go into the one before it.
+    gate = busy * step * (1 + curves.ahead)
+    return Waiting(step, step * curves.ahead, busy, _prompts_met(curves, steady, steps, gate), _places(curves, steady))
 
 
-def _running_step(curves: StepCurves, steady: Steady) -> float:
-    """A prompt that finds decodes waits for the end of their step; without any it starts at once."""
-    if steady.role == PREFILL or steady.running <= 0:
-        return 0.0
-    return curves.decode(max(1.0, steady.running)) / curves.stages * -math.expm1(-steady.running)
-
-
-def _prompts_ahead(curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps]) -> PromptQueue:
-    """Service time of a prompt: its share of full steps."""
+def _prompts_met(
+    curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps], gate: float
+) -> PromptQueue:
+    """Service time of a prompt: its share of full steps. `gate`: mean seconds in which all that come wait together."""
     rho = steady.prefill_share
     if steady.role == DECODE or not rho:
         return PromptQueue(0.0, (), 0.0, 0.0)
-    shape, token = curves.shape, curves.full(steady.running) / curves.room(steady.running)
-    # The longest prompts are most of the work that is met, so a class counts by its mean square.
-    residuals = tuple(
-        (
-            c.share * c.uncached / shape.mean_uncached,
-            _service(steps, c, curves.chunk(steady.running), token) * c.squares / c.uncached**2,
-        )
-        for c in shape.prompt_classes
-    )
-    mean = sum(p * x for p, x in residuals) / 2
-    scale = mean * (1 + 1 / max(LEAST_SLACK, 1 - rho))
-    return PromptQueue(min(1.0, rho), residuals, scale, max(0.0, 1 - 1 / rho) * OVERLOAD_SECONDS)
+    shape, full = curves.shape, curves.steps(steady.running).full
+    token, chunk = full / curves.room(steady.running), curves.chunk(steady.running)
+    beside, served, rest = steady.rate * gate, min(1.0, rho), max(0.0, 1 - rho)
+    work = []
+    for c in shape.prompt_classes:
+        # The longest prompts are most of the work that is met in service, so a class counts by its mean square.
+        service = _service(steps, c, chunk, token)
+        share = served * c.uncached / shape.mean_uncached
+        work.append(Work(c.share * share, 0.0, service * c.squares / c.uncached**2))
+        if beside:
+            part = min(0.5, c.width / 2 / c.uncached)
+            work.append(Work(c.share * beside, service * (1 - part), service * (1 + part)))
+    mean = sum(w.rate * (w.least + w.most) / 2 for w in work) / (served + beside)
+    met = 1 - rest * math.exp(-beside)
+    # What makes the mean wait right: one of those met is counted where only one is.
+    more = served / max(LEAST_SLACK, rest) + beside
+    scale = mean * max(1.0, (more - (1 - met) * met) / met**2)
+    return PromptQueue(met, tuple(work), scale, max(0.0, 1 - 1 / rho) * OVERLOAD_SECONDS)
 
 
 def _service(steps: Callable[[PromptClass], PromptSteps], prompt: PromptClass, chunk: float, token: float) -> float:
@@ -155,7 +192,7 @@ def _places(curves: StepCurves, steady: Steady) -> Tail:
     """
     share = max(steady.running_share, steady.kv_share)
     if not share or not steady.residence:
-        return Tail(0.0, 0.0)
+        return NO_WAIT
     places = steady.rate * steady.residence / share
     slack = max(LEAST_SLACK, 1 - share)
     spread = steady.spread if share < 1 else MOST_SPREAD
