@@ -199,17 +199,18 @@ def at_work(forecasts: Sequence[Forecast], rate: float, replicas: Sequence[int])
     if len(forecasts) == 1:
         return tuple(forecasts)
     first, last = forecasts
-    decode = last.load.at(_each(rate, replicas[1]))
+    decode = last.load.at(rate_of_each(rate, replicas[1]))
     return replace(first, load=first.load.handed_to(decode)), last
 
 
-def _each(rate: float, replicas: int) -> float:
+def rate_of_each(rate: float, replicas: int) -> float:
+    """Requests a second of one replica; above 0 even where figures round to nothing, since times divide by it."""
     return max(rate / max(1, replicas), 1e-9)
 
 
 def predict(question: Question, forecasts: Sequence[Forecast], replicas: Sequence[int], rate: float) -> Prediction:
     """What users see at `rate`: TTFT of the role that computes prompts, TPOT of the one that makes tokens."""
-    states = [f.load.state(_each(rate, n), question.bounds) for f, n in zip(forecasts, replicas, strict=True)]
+    states = [f.load.state(rate_of_each(rate, n), question.bounds) for f, n in zip(forecasts, replicas, strict=True)]
     first, last = states[0], states[-1]
     fullest = max(states, key=lambda s: s.utilization)
     return Prediction(

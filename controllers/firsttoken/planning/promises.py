@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from firsttoken.api.service_inputs import SLO
 from firsttoken.planning.floors import decode_floor_seconds, prefill_floor_seconds
-from firsttoken.planning.forecast import ASSUMED_LOAD, Forecast, Question, describe
+from firsttoken.planning.forecast import ASSUMED_LOAD, Forecast, Question, describe, rate_of_each
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.goodput import TTFT, Target, at_least, missed_at, missed_when_idle
 from firsttoken.planning.refusal import SLO as SLO_CONSTRAINT
@@ -170,7 +170,7 @@ def _missed(prediction: Prediction, forecasts: Sequence[Forecast], replicas: Seq
         idle = missed_when_idle(found.load, found.promises)
         texts = [f"{describe(t)}: {milliseconds(s)} is predicted even {IDLE}" for t, s in idle]
         rate = prediction.requests_per_second
-        loaded = missed_at(found.load, found.promises, rate / max(1, number_of)) if not idle else ()
+        loaded = missed_at(found.load, found.promises, rate_of_each(rate, number_of)) if not idle else ()
         texts += [f"{describe(t)}: {milliseconds(s)} is predicted {at_rate(rate)}" for t, s in loaded]
         said += [Reason(SLO_MISSED, text) for text in texts]
     return said
