@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy bench-plan bench-load bench-simulator reference-case golden lock clean
+.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy accuracy-cpu bench-plan bench-load bench-simulator reference-case golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ docs: chart ## Generate the generated documents
 accuracy: $(STAMP) ## Write docs/accuracy.md: the time model against measurements (REFIT=1 fits it anew, about 5 minutes)
 	$(if $(REFIT),$(BIN)/python -m firsttoken_accuracy fit)
 	$(BIN)/python -m firsttoken_accuracy report
+
+accuracy-cpu: possible $(STAMP) ## Write docs/accuracy-cpu.md: the simulator against a real vLLM on this CPU (root for the packages, 20 minutes)
+	PYTHONPATH=accuracy $(BIN)/python -m firsttoken_accuracy.engine
 
 bench-plan: $(STAMP) ## How long a plan takes, and its candidates in the simulator
 	$(BIN)/python bench/plan.py
