@@ -23,7 +23,7 @@ from firsttoken_accuracy.engine.server import BLOCK_TOKENS, KV_GIB, MODEL, Serve
 
 BUDGETS = (64, 256)
 LOADS = (0.3, 0.55, 0.75)  # of what the simulated engine of the first server carries
-REQUESTS = 150
+REQUESTS = 100
 MAX_NUM_SEQS = 16
 # Prompts begin with one of four texts, which is a third of them on average; outputs as in a short chat.
 FAMILIES, SHARED = 4, 192
