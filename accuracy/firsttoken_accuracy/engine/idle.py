@@ -38,9 +38,13 @@ def text(tokens: int, seed: int) -> str:
     return "".join(random.Random(seed).choices(letters, k=tokens))  # noqa: S311 - no secret
 
 
-def measure(port: int) -> list[Row]:
-    """All rows, after a warm-up of every shape."""
+def warm_up(port: int) -> None:
+    """Every length once alone and all at once: what is loaded and compiled on first use is there afterwards."""
     asyncio.run(_warm(port))
+
+
+def measure(port: int) -> list[Row]:
+    """All rows of a warm engine, whose token budget must let the largest batch come together while all decode."""
     return asyncio.run(_rows(port))
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from firsttoken_accuracy.engine.calibrate import Calibrated, calibrate
 from firsttoken_accuracy.engine.cases import LOADS, Case, Result, capacity, run, servers
-from firsttoken_accuracy.engine.idle import Row, measure
+from firsttoken_accuracy.engine.idle import Row, measure, warm_up
 from firsttoken_accuracy.engine.report import DOCUMENT, document
 from firsttoken_accuracy.engine.server import serving
 from firsttoken_local.errors import LocalError
@@ -42,9 +42,9 @@ def compare() -> tuple[list[Row], Calibrated, list[Result]]:
     results: list[Result] = []
     for number, server in enumerate(servers()):
         with serving(server, told) as port:
-            warm = measure(port)
+            warm_up(port)
             if calibrated is None:
-                rows = warm
+                rows = measure(port)
                 calibrated = calibrate(rows, server.token_budget)
                 most = capacity(server, calibrated.model())
                 told.line(json.dumps({"idle": [asdict(r) for r in rows], "fitted": dict(calibrated.values)}))

@@ -151,4 +151,5 @@ class Driver:
             known = [one for one in times if one is not None]
             wait = max(0.0, min(known) - self.now()) if known else None
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
