@@ -39,7 +39,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-check: lint types contracts unit ## Everything that needs no cluster (under 2 minutes)
+check: lint types contracts unit ## Everything that needs no cluster (about 6 minutes)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -99,11 +99,11 @@ docs: chart ## Generate the generated documents
 	$(BIN)/python -m firsttoken_operator.generate fields
 	$(BIN)/python -m firsttoken_operator.generate cli
 
-accuracy: $(STAMP) ## Write docs/accuracy.md: the time model against measurements (REFIT=1 fits it anew, about 5 minutes)
+accuracy: $(STAMP) ## Write docs/accuracy.md: the time model against measurements (REFIT=1 fits it anew, which takes long)
 	$(if $(REFIT),$(BIN)/python -m firsttoken_accuracy fit)
 	$(BIN)/python -m firsttoken_accuracy report
 
-accuracy-cpu: possible $(STAMP) ## Write docs/accuracy-cpu.md: the simulator against a real vLLM on this CPU (root for the packages, 20 minutes)
+accuracy-cpu: possible $(STAMP) ## Write docs/accuracy-cpu.md: the simulator against a real vLLM on this CPU (root for the packages; keep the machine quiet)
 	PYTHONPATH=accuracy $(BIN)/python -m firsttoken_accuracy.engine
 
 bench-plan: $(STAMP) ## How long a plan takes, and its candidates in the simulator
