@@ -70,7 +70,7 @@ images: possible $(STAMP) ## Make the images by script, as OCI archives in the c
 e2e-real: possible $(STAMP) ## The chart on a real node, with real tokens (Linux, root; K=name; CLUSTER=name keeps the cluster)
 	$(BIN)/python -m firsttoken_local build --real-node
 	$(BIN)/python -m firsttoken_local images
-	FIRSTTOKEN_CLUSTER=$(CLUSTER) $(PYTEST) $(if $(CLUSTER),,e2e/node) e2e/real $(if $(K),-k "$(K)")
+	FIRSTTOKEN_CLUSTER=$(CLUSTER) $(PYTEST) $(if $(CLUSTER),,e2e/node) e2e/real e2e/engine $(if $(K),-k "$(K)")
 
 # A real node needs Linux, root, and the right to make namespaces and mounts. Who has not got it runs the rest, and is
 # told what is left out, and why.

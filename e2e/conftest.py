@@ -14,12 +14,12 @@ from firsttoken_local.operator import ACCELERATORS, NAME, start_operator
 from firsttoken_local.progress import Printed
 from firsttoken_local.waiting import wait_for
 
-# They need root, so they run when they are named.
-BY_NAME = tuple(Path(__file__).parent / name for name in ("node", "real"))
+# They need root, or packages that only a machine with root makes, so they run when they are named.
+BY_NAME = tuple(Path(__file__).parent / name for name in ("node", "real", "engine"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the tests on a real node out of a run that did not name them."""
+    """Leave the tests on a real node or engine out of a run that did not name them."""
     named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     unnamed = [folder for folder in BY_NAME if not any(one.is_relative_to(folder) for one in named)]
     return True if any(collection_path.is_relative_to(folder) for folder in unnamed) else None

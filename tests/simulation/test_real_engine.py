@@ -55,7 +55,7 @@ def test_caching_and_load_show_in_the_prediction(rows: list[Row]) -> None:
 
 def test_the_report_counts_what_is_within_the_target(rows: list[Row]) -> None:
     quantiles = (Quantiles("TTFT", 50, 0.1, 0.11), Quantiles("TTFT", 95, 0.2, 0.3))
-    results = [Result(Case(servers()[0], 0.3, 1.5), quantiles, 0.0)]
+    results = [Result(Case(servers()[0], 0.3, 1.5), quantiles, 0.0, 1.0)]
     text, figures = document(rows, calibrate(rows, BUDGET), results, cores=2)
     assert (figures["figures"], figures["within"]) == (2, 1)
     assert figures["worst"] == pytest.approx(0.5)

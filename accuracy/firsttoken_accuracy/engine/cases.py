@@ -18,11 +18,11 @@ from firsttoken.simulation.requests import Requests, requests
 from firsttoken.simulation.settings import EngineSettings
 from firsttoken.simulation.step_table import StepTable, step_table
 from firsttoken_accuracy.engine.client import Answer, Ask, play
-from firsttoken_accuracy.engine.idle import text
+from firsttoken_accuracy.engine.idle import Row, pace, text
 from firsttoken_accuracy.engine.server import BLOCK_TOKENS, KV_GIB, MODEL, ServerSettings
 
 BUDGETS = (64, 256)
-LOADS = (0.3, 0.55, 0.75)  # of what the simulated engine of the first server carries
+LOADS = (0.3, 0.55, 0.75)  # of what the simulated engine carries
 REQUESTS = 100
 MAX_NUM_SEQS = 16
 # Prompts begin with one of four texts, which is a third of them on average; outputs as in a short chat.
@@ -70,6 +70,7 @@ class Result:
     case: Case
     quantiles: tuple[Quantiles, ...]
     hit_rate: float  # simulated: part of the prompt tokens found in the prefix cache
+    pace: float  # of the idle engine around the case: times as long as when it was calibrated
 
 
 def servers() -> list[ServerSettings]:
@@ -118,18 +119,26 @@ def simulate(server: ServerSettings, model: StepModel, given: Requests) -> Outco
     return FastEngine(given, engine(server, table), table).run()
 
 
-def run(case: Case, port: int, model: StepModel, seed: int) -> Result:
-    """Play a case for real, and predict it."""
+def run(case: Case, port: int, model: StepModel, rows: Sequence[Row], seed: int) -> Result:
+    """Play a case for real, and predict it at the pace that the idle engine has before and after."""
     given = work(case.rate, seed)
+    before = pace(port, rows, _unseen(seed))
     answers = asyncio.run(play(port, MODEL, given.asks))
-    found = simulate(case.server, model, given.requests)
+    at = (before + pace(port, rows, _unseen(seed) + 1000)) / 2
+    # An engine at half the pace is the same engine of which everything is asked twice as fast.
+    found = simulate(case.server, model, work(case.rate * at, seed).requests)
     hit = float(found.cached.sum() / given.requests.prompt_tokens.sum())
-    return Result(case, tuple(_compare(answers, found)), hit)
+    return Result(case, tuple(_compare(answers, found, at)), hit, at)
 
 
-def _compare(answers: Sequence[Answer], found: Outcome) -> list[Quantiles]:
-    ttft = found.first + found.stages.delivery_seconds - found.arrival
-    tpot = (found.finish - found.first) / (found.requests.output_tokens - 1)
+def _unseen(seed: int) -> int:
+    """Where the seeds of prompts begin that no case and no other engine's idle run has."""
+    return 10_000_000 * (seed + 1)
+
+
+def _compare(answers: Sequence[Answer], found: Outcome, at: float) -> list[Quantiles]:
+    ttft = at * (found.first + found.stages.delivery_seconds - found.arrival)
+    tpot = at * (found.finish - found.first) / (found.requests.output_tokens - 1)
     pairs = {"TTFT": ([a.ttft for a in answers], ttft), "TPOT": ([a.tpot for a in answers], tpot)}
     return [
         Quantiles(metric, p, _quantile(np.array(measured), p), _quantile(predicted, p))

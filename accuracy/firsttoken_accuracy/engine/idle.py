@@ -17,6 +17,8 @@ BATCHES = ((1, 64), (1, 512), (1, 1536), (2, 256), (4, 64), (4, 512), (8, 64), (
 REPEATS = 9
 BATCH_REPEATS = 3
 DECODED = 48  # tokens of each request of a batch
+# What is measured again around each case: rows of the idle run whose times no token budget of the cases changes.
+PACED_PROMPTS, PACED_BATCHES = (64,), ((1, 512), (4, 64))
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,17 @@ def warm_up(port: int) -> None:
 
 def measure(port: int) -> list[Row]:
     """All rows of a warm engine, whose token budget must let the largest batch come together while all decode."""
-    return asyncio.run(_rows(port))
+    return asyncio.run(_rows(port, PROMPTS, BATCHES))
+
+
+def pace(port: int, rows: Sequence[Row], seed: int) -> float:
+    """How many times as long the idle engine takes now as when `rows` were measured; the mean over `PACED_...`.
+
+    A machine that is shared, or that gets hot, has not the same speed for ten minutes. `seed`: prompts not yet seen.
+    """
+    then = {(r.first, r.requests, r.tokens): r.seconds for r in rows}
+    now = asyncio.run(_rows(port, PACED_PROMPTS, PACED_BATCHES, seed))
+    return statistics.fmean(r.seconds / then[r.first, r.requests, r.tokens] for r in now)
 
 
 async def _warm(port: int) -> None:
@@ -54,14 +66,14 @@ async def _warm(port: int) -> None:
     await play(port, MODEL, asks * 2)
 
 
-async def _rows(port: int) -> list[Row]:
-    rows, seed = [], 0
-    for length in PROMPTS:
+async def _rows(port: int, lengths: Sequence[int], batches: Sequence[tuple[int, int]], seed: int = 0) -> list[Row]:
+    rows = []
+    for length in lengths:
         seed += REPEATS
         asks = [Ask(0.0, text(length, seed + i), 1) for i in range(REPEATS)]
         answers = await one_by_one(port, MODEL, asks)
         rows.append(Row(True, 1, length, statistics.median(a.ttft for a in answers)))
-    for requests, context in BATCHES:
+    for requests, context in batches:
         seed += requests
         prompts = [text(max(1, context - DECODED // 2), seed + i) for i in range(requests)]
         rows.append(Row(False, requests, context, await _step(port, prompts)))
