@@ -5,6 +5,7 @@ from typing import Any
 
 from firsttoken.planning.hf_bounds import MOST, refuse
 from firsttoken.planning.hf_fields import Fields
+from firsttoken.planning.hf_sieve import LAYER_TYPES, ROPES
 
 # Types of rope whose factor max_position_embeddings already holds, or that have none.
 STRETCHED_ALREADY = ("default", "mrope", "su", "longrope", "llama3", "deepseek_llama_scaling")
@@ -16,10 +17,9 @@ FROM_ORIGINAL = ("yarn", "deepseek_yarn")
 def positions(given: Fields) -> int:
     """The longest sequence, tokens: stretched by rope's factor where the config counts without it."""
     longest = given.needed("max_position_embeddings")
-    key = next((k for k in ("rope_scaling", "rope_parameters") if given.text.get(k)), "")
-    rope = given.text.get(key, {})
     if not given.family.rope_stretches:
         return longest
+    key, rope = _rope(given)
     kind, factor = rope.get("rope_type") or rope.get("type"), rope.get("factor")
     number = factor if isinstance(factor, int | float) and not isinstance(factor, bool) else 1
     if kind in FROM_ORIGINAL:
@@ -28,6 +28,18 @@ def positions(given: Fields) -> int:
     if kind in STRETCHED_ALREADY or kind is None or number < 1:
         return longest
     return _stretched(key, longest, number)
+
+
+def _rope(given: Fields) -> tuple[str, Mapping[str, Any]]:
+    """The rope that decides how far the model sees, and its path in config.json.
+
+    transformers 5 writes one for each type of layer. Layers with a window look back no further than that, so theirs
+    decides only where no others are. (vLLM takes the last that has a factor, and assumes that all have the same.)
+    """
+    key = next((k for k in ROPES if given.text.get(k)), "")
+    rope: Mapping[str, Any] = given.text.get(key, {})
+    kind = next((t for t in LAYER_TYPES if t in rope), None)
+    return (key, rope) if kind is None else (f"{key}.{kind}", rope[kind])
 
 
 def _original(key: str, rope: Mapping[str, Any]) -> int | None:

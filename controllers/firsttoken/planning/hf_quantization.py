@@ -66,7 +66,7 @@ def essentials(said: Config, layers: int) -> dict[str, Any]:
     if isinstance(groups, Mapping):
         kept["config_groups"] = {
             scalar("a name in config_groups", k): {part: _scheme_kept(v, part) for part in _PARTS}
-            for k, v in groups.items()
+            for k, v in sorted(groups.items(), key=lambda item: str(item[0]))
         }
     in_16_bits = kept_layers(said, layers)
     return {**kept, KEPT: in_16_bits} if in_16_bits else kept
@@ -117,14 +117,21 @@ def _in_groups(method: str) -> Callable[[Config], StoredAs]:
 
 
 def _compressed(said: Config) -> StoredAs:
-    """compressed-tensors: where groups of layers differ, the largest weights, the safe side."""
+    """compressed-tensors: where groups of layers differ, the safe side: the largest weights, then the widest blocks of
+    a scale, then activations that keep their 16 bits.
+    """
     schemes = said.get("config_groups")
     groups = list(schemes.values()) if isinstance(schemes, Mapping) else []
     schemes_of = [g for g in groups if isinstance(g, Mapping) and isinstance(g.get("weights"), Mapping)]
     if not schemes_of:
         return StoredAs() if groups else StoredAs("compressed-tensors")
-    found = max(((*_scheme(g["weights"]), _activations(g)) for g in schemes_of), key=lambda scheme: scheme[0])
+    found = max(((*_scheme(g["weights"]), _activations(g)) for g in schemes_of), key=_safe_side)
     return StoredAs("compressed-tensors", *found)
+
+
+def _safe_side(scheme: tuple[float, int | None, str]) -> tuple[float, int, bool, str]:
+    weight, group, activations = scheme
+    return weight, group or 0, not activations, activations
 
 
 def _activations(group: Config) -> str:

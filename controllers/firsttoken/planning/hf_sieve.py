@@ -19,6 +19,8 @@ SCALARS = frozenset((
     "spatial_merge_size",
 ))  # fmt: skip
 _ROPE = ("rope_type", "type", "factor", "original_max_position_embeddings")
+ROPES = ("rope_scaling", "rope_parameters")
+LAYER_TYPES = ("full_attention", "sliding_attention")  # that the planner knows; transformers 5 has a rope for each
 INNER: Mapping[str, tuple[str, ...]] = {
     "rope_scaling": _ROPE,
     "rope_parameters": _ROPE,
@@ -53,13 +55,17 @@ def layers_of(text: Config) -> int:
 
 def _level(config: Config, where: str) -> dict[str, Any]:
     kept: dict[str, Any] = {}
-    for key, value in config.items():
+    for key in sorted(config, key=str):  # of two values that are refused the same one is named, whatever their order
+        value = config[key]
         if key in NUMBERS:
             kept[key] = _number(value)
         elif key in SCALARS and not is_container(value):
             kept[key] = scalar(f"{where}{key}", value)
         elif key in INNER and isinstance(value, Mapping):
             kept[key] = _inner(value, f"{where}{key}", INNER[key])
+            if key in ROPES:
+                types = {t: value[t] for t in LAYER_TYPES if isinstance(value.get(t), Mapping)}
+                kept[key] |= {t: _inner(rope, f"{where}{key}.{t}", INNER[key]) for t, rope in types.items()}
         elif key in ("architectures", "layer_types", "mlp_only_layers") and isinstance(value, list | tuple):
             kept[key] = _list(key, value, where, layers_of(config))
     return {k: v for k, v in kept.items() if v != [] or k == "mlp_only_layers"}
