@@ -40,6 +40,17 @@ def test_a_plan_for_people_has_roles_memory_flags_and_reasons(cli: Run, folder: 
     assert f"against {reserved} if" in flat
 
 
+def test_a_split_shows_the_memory_of_both_roles(cli: Run, folder: Path) -> None:
+    spec = yaml.safe_load(samples.SERVICE)
+    spec["spec"]["layout"] = {"mode": "Disaggregated"}
+    (folder / "split.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
+    said = cli("plan", "-f", folder / "split.yaml").out
+    plan = json.loads(cli("plan", "-f", folder / "split.yaml", "-o", "json").out)
+    for role in plan["roles"]:
+        _, _, part = said.partition(f"Memory of one {role['role']} replica")
+        assert f"{role['memory']['kvCacheTokens']:,} tokens" in part.partition("Memory of one")[0]
+
+
 def test_what_ends_the_rate_and_that_nothing_runs_is_said_only_where_it_is_so(cli: Run, folder: Path) -> None:
     spec = yaml.safe_load(samples.SERVICE)
     said = {}

@@ -41,6 +41,28 @@ def test_what_a_newer_version_wrote_is_ignored_and_what_an_older_one_left_out_ha
     assert plan_from_json(value).memory.activation_bytes == 0
 
 
+def test_each_role_of_a_split_says_where_its_own_memory_goes() -> None:
+    layout = {"mode": "Disaggregated"}
+    types = {"type": "nvidia-h100-80gb", "decode": {"type": "nvidia-a100-80gb"}}
+    plan = planned(service(QWEN_7B, "nvidia-h100-80gb", 8, layout=layout, accelerator={**types, "maxCount": 8}))
+    value = plan_to_json(plan)
+    prefill, decode = (role["memory"] for role in value["roles"])
+    assert decode == value["memory"], "the top one is of the role that makes the tokens"
+    assert set(prefill) == set(decode)
+    assert prefill["kvCacheTokens"] != decode["kvCacheTokens"]
+    assert prefill["maxConcurrentRequests"] != decode["maxConcurrentRequests"], "it keeps no outputs"
+    for budget in (prefill, decode):
+        parts = ("weightsBytes", "activationBytes", "overheadBytes", "kvCacheBytes")
+        assert sum(budget[part] for part in parts) <= budget["usableBytes"]
+    assert plan_from_json(value) == plan
+    for role in value["roles"]:
+        del role["memory"]
+    older = plan_from_json(value)
+    assert older.memory == plan.memory
+    assert [role.memory for role in older.roles] == [None, None]
+    assert plan_to_json(older) == value, "nothing is made up for a plan that did not say it"
+
+
 def test_what_is_no_plan_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="not a plan"):
         plan_from_json({"feasible": True})

@@ -261,6 +261,8 @@ def test_a_shape_that_outgrew_the_budget_gives_way_and_the_record_says_why() -> 
         {"roles": [{"engineArgs": {"max-num-seqs": {}}}]},
         {"roles": [{"accelerator": None}]},
         {"roles": [{"replicas": True}]},
+        {"roles": [{"memory": {"kvCacheTokens": "many"}}]},
+        {"roles": [{"memory": None}]},
         {"settings": {"tokenBudget": "many"}},
         {"memory": {"weightsBytes": 1.5}},
     ],

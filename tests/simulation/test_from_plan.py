@@ -91,7 +91,12 @@ def test_a_split_has_two_pools_and_a_link_and_each_its_own_memory() -> None:
     assert revision.link.token_seconds > 0
     prefill, decode = revision.pool.replicas[0].settings, revision.decode.replicas[0].settings
     assert decode.kv_blocks == plan.memory.kv_cache_tokens // 16
-    assert prefill.kv_blocks > 0
+    assert plan.roles[0].memory is not None
+    assert prefill.kv_blocks == plan.roles[0].memory.kv_cache_tokens // 16
+    older = replace(plan, roles=tuple(replace(role, memory=None) for role in plan.roles))
+    again = revision_of_plan(older, facts, catalogue())
+    assert again.decode is not None
+    assert (again.pool.replicas[0].settings, again.decode.replicas[0].settings) == (prefill, decode), "a record of old"
     assert isinstance(revision.decode.policy, PowerOfTwo)
     assert (prefill.decode_cap, decode.decode_cap > 0) == (0, True)
 

@@ -76,7 +76,8 @@ class Engine:
     @property
     def start_seconds(self) -> int:
         """Time a pod has to come up."""
-        return start_seconds(self.plan.memory.weights_bytes, remote=self.source.remote)
+        memory = self.role.memory or self.plan.memory
+        return start_seconds(memory.weights_bytes, remote=self.source.remote)
 
 
 def engine_deployment(engine: Engine) -> Object:
@@ -210,7 +211,8 @@ def _requests(plan: Plan, role: RolePlan, profile: AcceleratorProfileSpec) -> di
     and shared memory. CPU: the model and its KV live in host memory.
     """
     if profile.resource_name is None:
-        budget = plan.memory.weights_bytes + plan.memory.kv_cache_tokens * plan.memory.kv_bytes_per_token
+        memory = role.memory or plan.memory
+        budget = memory.weights_bytes + memory.kv_cache_tokens * memory.kv_bytes_per_token
         return {"cpu": "1", "memory": gibibytes(budget + 3 * _GIB)}
     gpus = role.gpus_per_replica
     return {"cpu": str(1 + 2 * gpus), "memory": gibibytes((8 + 8 * gpus) * _GIB)}

@@ -50,7 +50,7 @@ def plan_to_json(plan: Plan | Infeasible) -> dict[str, Any]:
         "gpus": plan.gpus,
         "router": plan.router,
         "roles": [_role_to_json(role) for role in plan.roles],
-        "memory": {key: getattr(plan.memory, name) for key, name in _MEMORY.items()},
+        "memory": _named(plan.memory, _MEMORY),
         "settings": {key: getattr(plan.settings, name) for key, name in _SETTINGS.items()},
         "reasons": [{"code": r.code, "message": r.message} for r in plan.reasons],
         **({"predicted": _prediction_to_json(plan.prediction)} if plan.prediction is not None else {}),
@@ -70,8 +70,7 @@ def plan_from_json(value: Mapping[str, Any]) -> Plan:
             model=value["model"],
             max_model_length=value["maxModelLength"],
             roles=tuple(_role_from_json(role) for role in value["roles"]),
-            # Later versions may add keys: what is missing has a default in MemoryBudget, what is new is ignored.
-            memory=MemoryBudget(**{n: value["memory"][k] for k, n in _MEMORY.items() if k in value["memory"]}),
+            memory=_memory_from_json(value["memory"]),
             settings=LiveSettings(**{n: value["settings"][k] for k, n in _SETTINGS.items() if k in value["settings"]}),
             router=value["router"],
             reasons=tuple(Reason(r["code"], r["message"]) for r in value["reasons"]),
@@ -97,7 +96,13 @@ def _role_to_json(role: RolePlan) -> dict[str, Any]:
         "environment": dict(role.environment),
         **({"capacity": role.capacity} if role.capacity is not None else {}),
         **({} if role.keeps_slos else {"keepsSLOs": False}),
+        **({"memory": _named(role.memory, _MEMORY)} if role.memory is not None else {}),
     }
+
+
+def _memory_from_json(value: Mapping[str, Any]) -> MemoryBudget:
+    """Later versions may add keys: what is missing has a default in MemoryBudget, what is new is ignored."""
+    return MemoryBudget(**{name: value[key] for key, name in _MEMORY.items() if key in value})
 
 
 def _role_from_json(value: Mapping[str, Any]) -> RolePlan:
@@ -111,6 +116,7 @@ def _role_from_json(value: Mapping[str, Any]) -> RolePlan:
         environment=dict(value.get("environment", {})),
         capacity=value.get("capacity"),
         keeps_slos=value.get("keepsSLOs", True),
+        memory=_memory_from_json(value["memory"]) if "memory" in value else None,
     )
 
 

@@ -279,6 +279,7 @@ def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice, siz
         environment=environment(role.profile, choice.candidate.memory.kv_cache_bytes),
         capacity=figures(sized.forecast.capacity) if sized.forecast is not None else None,
         keeps_slos=sized.forecast is None or sized.forecast.keeps_promises,
+        memory=choice.candidate.memory,
     )
 
 

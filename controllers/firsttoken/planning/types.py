@@ -133,6 +133,22 @@ class Alternative:
 
 
 @dataclass(frozen=True)
+class MemoryBudget:
+    """Where the memory of one replica of a role goes, bytes over all its GPUs."""
+
+    weights_bytes: int
+    kv_bytes_per_token: int  # a token in every layer; beyond a sliding window only the layers without one keep it
+    kv_cache_tokens: int  # tokens of KV, each in every layer, that fit beside the weights
+    max_concurrent_requests: int  # requests of the workload's P95 length that fit at once, KV taken by need
+    max_concurrent_at_maximum_length: int  # the same with KV reserved at maximum model length (M4.4)
+    kv_cache_bytes: int = 0  # what those tokens take
+    activation_bytes: int = 0  # peak of one step at the token budget (estimate)
+    overhead_bytes: int = 0  # CUDA graphs, CUDA context, NCCL, what the driver keeps (estimate)
+    usable_bytes: int = 0  # device memory times gpu-memory-utilization
+    max_num_seqs: int = 0  # running requests that activations, graphs and KV are counted for; 0: of an older plan
+
+
+@dataclass(frozen=True)
 class RolePlan:
     """How one role runs. `role` is `serve` (colocated), `prefill` or `decode`."""
 
@@ -148,6 +164,7 @@ class RolePlan:
     # False: even an idle replica misses one (or, of a profile's own SLOs, they leave next to nothing of what it can
     # serve), and `capacity` is all that it can serve.
     keeps_slos: bool = True
+    memory: MemoryBudget | None = None  # None: of an older plan, which knows that of its last role only
 
     def __post_init__(self) -> None:
         _read_only(self, "engine_args", "environment")
@@ -156,22 +173,6 @@ class RolePlan:
     def gpus_per_replica(self) -> int:
         """GPUs one replica takes (0 never happens: `cpu` counts as one device without a resource)."""
         return self.tensor_parallel * self.pipeline_parallel
-
-
-@dataclass(frozen=True)
-class MemoryBudget:
-    """Where the memory of one replica of the serving (or decode) role goes, bytes over all its GPUs."""
-
-    weights_bytes: int
-    kv_bytes_per_token: int  # a token in every layer; beyond a sliding window only the layers without one keep it
-    kv_cache_tokens: int  # tokens of KV, each in every layer, that fit beside the weights
-    max_concurrent_requests: int  # requests of the workload's P95 length that fit at once, KV taken by need
-    max_concurrent_at_maximum_length: int  # the same with KV reserved at maximum model length (M4.4)
-    kv_cache_bytes: int = 0  # what those tokens take
-    activation_bytes: int = 0  # peak of one step at the token budget (estimate)
-    overhead_bytes: int = 0  # CUDA graphs, CUDA context, NCCL, what the driver keeps (estimate)
-    usable_bytes: int = 0  # device memory times gpu-memory-utilization
-    max_num_seqs: int = 0  # running requests that activations, graphs and KV are counted for; 0: of an older plan
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class Plan:
     model: str  # name of the model facts used
     max_model_length: int
     roles: tuple[RolePlan, ...]
-    memory: MemoryBudget
+    memory: MemoryBudget  # of one replica of the last role: the one that makes the tokens
     settings: LiveSettings
     router: bool  # cache-aware or prefill/decode routing between Envoy and the engines
     reasons: tuple[Reason, ...] = ()

@@ -124,7 +124,9 @@ def _settings(plan: Plan, role: RolePlan, kv_tokens: int, block: int) -> EngineS
 
 
 def _kv_tokens(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> int:
-    """Tokens of KV of one replica; the plan keeps those of its last role only."""
+    """Tokens of KV of one replica; an older plan keeps those of its last role only."""
+    if role.memory is not None:
+        return role.memory.kv_cache_tokens
     if role is plan.roles[-1]:
         return plan.memory.kv_cache_tokens
     args = role.engine_args

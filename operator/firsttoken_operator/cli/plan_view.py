@@ -35,8 +35,7 @@ def feasible(name: str, plan: Plan) -> RenderableType:
         pairs(facts),
         heading("Roles"),
         Padding(_roles(plan.roles), (0, 0, 0, 2)),
-        heading(f"Memory of one {plan.roles[-1].role} replica"),
-        pairs(_memory(plan.memory, plan.max_model_length, plan.roles[-1].tensor_parallel)),
+        *_memories(plan),
         *_predicted(plan, plan.prediction),
         *_alternatives(plan),
         *_flags(plan.roles),
@@ -84,6 +83,19 @@ def _roles(roles: tuple[RolePlan, ...]) -> RenderableType:
             str(role.replicas * role.gpus_per_replica),
         )
     return table
+
+
+def _memories(plan: Plan) -> list[RenderableType]:
+    """Of each role; an older plan knows that of its last one only."""
+    known = [(role, role.memory) for role in plan.roles if role.memory is not None]
+    return [
+        part
+        for role, memory in known or [(plan.roles[-1], plan.memory)]
+        for part in (
+            heading(f"Memory of one {role.role} replica"),
+            pairs(_memory(memory, plan.max_model_length, role.tensor_parallel)),
+        )
+    ]
 
 
 def _memory(memory: MemoryBudget, longest: int, ranks: int) -> list[tuple[str, RenderableType]]:
