@@ -1,9 +1,15 @@
 """Formats of weights and KV, and the kernels that read them."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.accelerators import catalogue, near_names
-from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.planning.backends import ruled_out
+from firsttoken.planning.models import model_facts
+from firsttoken.planning.types import Infeasible, ModelFacts, Plan
 from planning.specs import DEEPSEEK, QWEN_7B, planned, reason, refused, service
 
 LITE = "hf://deepseek-ai/DeepSeek-V2-Lite"
@@ -82,14 +88,36 @@ def test_bytes_of_a_quantised_kv_cache(kind: str, size: int, words: str) -> None
     [
         ("FLASH_ATTN", H100, "int8_per_token_head", "no int8_per_token_head"),
         ("FLASH_ATTN", H100, "fp8_e5m2", "no fp8_e5m2"),
-        ("FLASHINFER", H100, "nvfp4", "10.0 only"),
         ("FLASHINFER", B200, "int4_per_token_head", "no int4_per_token_head"),
-        ("FLEX_ATTENTION", H100, "nvfp4", "no nvfp4"),
+        ("FLEX_ATTENTION", H100, "fp8_per_token_head", "no fp8_per_token_head"),
     ],
 )
 def test_kernels_and_quantised_kv(backend: str, device: str, kind: str, word: str) -> None:
     assert word in bad(QWEN_7B, device, attentionBackend=backend, kvCacheDtype=kind).message
     assert pinned(QWEN_7B, device, attentionBackend="TRITON_ATTN", kvCacheDtype=kind)
+
+
+@pytest.mark.parametrize("device", [A100, H100, B200, "nvidia-rtx-pro-6000"])
+def test_an_nvfp4_kv_cache_is_for_flashinfer_alone(device: str) -> None:
+    """vLLM 0.32: `supported_kv_cache_dtypes` of each backend, and FlashInfer's `supports_kv_cache_dtype`."""
+    assert pinned(QWEN_7B, device, attentionBackend="FLASHINFER", kvCacheDtype="nvfp4")
+    for backend in ("FLASH_ATTN", "TRITON_ATTN", "FLEX_ATTENTION"):
+        refusal = bad(QWEN_7B, device, attentionBackend=backend, kvCacheDtype="nvfp4")
+        assert "no nvfp4 KV cache" in refusal.message
+        assert refusal.nearest == {"spec.engine.pins.attentionBackend": "FLASHINFER"}
+
+
+def test_an_nvfp4_kv_cache_with_small_heads_or_sinks_needs_blackwell() -> None:
+    small = "hf://Qwen/Qwen2.5-0.5B"
+    refusal = bad(small, H100, kvCacheDtype="nvfp4")
+    assert (refusal.constraint, refusal.nearest) == ("KVCacheDtype", {"spec.engine.pins.kvCacheDtype": "fp8"})
+    assert pinned(small, B200, kvCacheDtype="nvfp4")
+    shape = model_facts(ModelSpec(uri=QWEN_7B))
+    assert isinstance(shape, ModelFacts)
+    changes: dict[str, dict[str, Any]] = {"heads of 64": {"head_dim": 64}, "attention sinks": {"attention_sinks": True}}
+    for word, change in changes.items():
+        said = [ruled_out("FLASHINFER", replace(shape, **change), (m, 0), "nvfp4") for m in (8, 9, 10, 12)]
+        assert [word in (why or "") for why in said] == [True, True, False, True]
 
 
 def test_alibi_with_quantised_kv_is_left_to_triton() -> None:

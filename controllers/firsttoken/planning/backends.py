@@ -108,8 +108,9 @@ def _flashinfer(facts: ModelFacts, cuda: tuple[int, int], kv_cache_dtype: str) -
         return _needs("8.0 to 12.1", cuda)
     if facts.head_dim not in FLASHINFER_HEADS:
         return f"head size {facts.head_dim} is not one of 64, 128, 256, 512"
-    if kv_cache_dtype == "nvfp4" and cuda[0] != BLACKWELL[0]:
-        return f"it reads an nvfp4 KV cache on compute capability 10.0 only, here it is {cuda[0]}.{cuda[1]}"
+    if kv_cache_dtype == "nvfp4" and cuda[0] != BLACKWELL[0] and (facts.head_dim == 64 or facts.attention_sinks):
+        what = "heads of 64" if facts.head_dim == 64 else "attention sinks"
+        return f"it reads an nvfp4 KV cache with {what} on compute capability 10.0 only, here it is {cuda[0]}.{cuda[1]}"
     if kv_cache_dtype not in ("auto", "nvfp4", *PER_TENSOR_FP8):
         return _no_kv(kv_cache_dtype)
     if facts.alibi:
@@ -129,5 +130,7 @@ def _flex(facts: ModelFacts, _cuda: tuple[int, int], kv_cache_dtype: str) -> str
     return None if kv_cache_dtype == "auto" else _no_kv(kv_cache_dtype)
 
 
-def _triton(facts: ModelFacts, _cuda: tuple[int, int], _kv_cache_dtype: str) -> str | None:
+def _triton(facts: ModelFacts, _cuda: tuple[int, int], kv_cache_dtype: str) -> str | None:
+    if kv_cache_dtype == "nvfp4":
+        return _no_kv(kv_cache_dtype)
     return f"head size {facts.head_dim} is below 32" if facts.head_dim < 32 else None
