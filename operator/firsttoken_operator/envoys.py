@@ -24,9 +24,16 @@ _MOST_BYTES = 2**20  # a line per revision and cluster; who sends more is not ou
 class EnvoyAsker:
     """Asks Envoys. Remembers which services can't be reached, so that these cost no pass its time."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, proxy: str | None = None) -> None:
-        """`proxy`: URL of the HTTP proxy by which pods are reached; None: directly."""
-        self._clock, self._proxy = clock, proxy
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        proxy: str | None = None,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """`proxy`: URL of the HTTP proxy by which pods are reached; None: directly. `patience`: seconds an Envoy has
+        for its whole answer.
+        """
+        self._clock, self._proxy, self._patience = clock, proxy, patience
         self._unreached: dict[Key, float] = {}  # until when
         self._silent: dict[Key, tuple[str, ...]] = {}  # as last logged
 
@@ -47,7 +54,7 @@ class EnvoyAsker:
         asked = askable(pods, key[1])
         if not asked:
             return Envoys()
-        timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=self._patience)
         headers = {"Accept-Encoding": "identity"}
         async with aiohttp.ClientSession(timeout=timeout, headers=headers, auto_decompress=False) as session:
             answers = await asyncio.gather(*(_ask(session, pod, self._proxy) for pod in asked))

@@ -54,7 +54,7 @@ def ask(
     async def run() -> Envoys:
         app = web.Application()
         app.add_routes([web.get("/{any:.*}", handle)])
-        runner = web.AppRunner(app)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)  # some handlers never end by themselves
         await runner.setup()
         if handler is not None:
             for host in ("127.0.0.1", "::1") if _has_v6() else ("127.0.0.1",):
@@ -143,9 +143,8 @@ BOMB = gzip.compress(bytes(2**26))
 def test_who_gives_no_answer_is_silent(
     handler: Handler | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(envoys, "PATIENCE_SECONDS", 0.5)
     before = counted("failed")
-    said, seen = ask(monkeypatch, handler)
+    said, seen = ask(monkeypatch, handler, asker=EnvoyAsker(patience=0.5))
     assert said == Envoys((), ("envoy-1",))
     assert len(seen) == (0 if handler is None else 1), "nothing is followed, nothing tried twice"
     assert "apps/chat: no Envoy can be asked" in caplog.text
@@ -177,12 +176,10 @@ def test_an_address_that_is_none_is_silent(monkeypatch: pytest.MonkeyPatch) -> N
 def test_one_of_two_that_hangs_is_named_and_the_other_heard(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(envoys, "PATIENCE_SECONDS", 0.2)
-
     async def handle(request: web.Request) -> web.StreamResponse:
         return await (hangs if "127.0.0.2" in request.host else answers())(request)
 
-    asker = EnvoyAsker()
+    asker = EnvoyAsker(patience=0.2)
     said = _on_two_addresses(monkeypatch, handle, asker)
     assert said == Envoys((VIEW,), ("envoy-2",))
     assert "some Envoys give no answer (envoy-2: TimeoutError" in caplog.text
