@@ -1,7 +1,7 @@
 """The options of `firsttoken`, each once: the same name means the same in every command."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,42 +28,37 @@ class RenderOutput(StrEnum):
     JSON = "json"
 
 
+def _value(metavar: str, text: str, *names: str) -> Any:
+    """An option that takes a value and whose default the text names, where it has one."""
+    return typer.Option(*names, metavar=metavar, help=text, show_default=False)
+
+
+def _form(forms: type[StrEnum]) -> Any:
+    return typer.Option("--output", "-o", metavar="|".join(forms), help="Form of the result.")
+
+
 Files = Annotated[
     list[str],
-    typer.Option(
-        "--filename", "-f", metavar="FILE", help="File, folder or - (standard input); repeatable.", show_default=False
-    ),
+    _value("FILE", "File, folder or - (standard input); repeatable.", "--filename", "-f"),
 ]
 Recursive = Annotated[
     bool, typer.Option("--recursive", "-R", help="Look into the folders of a folder, too; not into hidden ones.")
 ]
 Profiles = Annotated[
     list[str],
-    typer.Option(
-        "--profiles",
-        metavar="FILE",
-        help="File or folder with AcceleratorProfiles beside the built-in catalogue; repeatable.",
-        show_default=False,
-    ),
+    _value("FILE", "File or folder with AcceleratorProfiles beside the built-in catalogue; repeatable.", "--profiles"),
 ]
 ModelConfig = Annotated[
     str | None,
-    typer.Option(
+    _value(
+        "FILE",
+        "config.json of a model that is not in the catalogue; default: the hub is asked for hf:// models.",
         "--model-config",
-        metavar="FILE",
-        help="config.json of a model that is not in the catalogue; default: the hub is asked for hf:// models.",
-        show_default=False,
     ),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="NAMESPACE",
-        help="Namespace; default: the kubeconfig context's.",
-        show_default=False,
-    ),
+    _value("NAMESPACE", "Namespace; default: the kubeconfig context's.", "--namespace", "-n"),
 ]
 NamespaceOfNone = Annotated[
     str, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Namespace of services that name none.")
@@ -75,20 +70,16 @@ Name = Annotated[
 ]
 Kubeconfig = Annotated[
     str | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG or ~/.kube/config.", show_default=False),
+    _value("FILE", "Default: $KUBECONFIG or ~/.kube/config.", "--kubeconfig"),
 ]
-Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.", show_default=False)
-]
+Context = Annotated[str | None, _value("NAME", "Context of the kubeconfig.", "--context")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then a line for each change, until interrupted.")]
 Serving = Annotated[bool, typer.Option("--serving", help="As it is once the revision serves: the gateway leads to it.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
 Version = Annotated[bool, typer.Option("--version", help="Same as the command version.")]
-OutputText = Annotated[TextOutput, typer.Option("--output", "-o", metavar="text|json", help="Form of the result.")]
-OutputPlan = Annotated[
-    PlanOutput, typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the result.")
-]
-OutputRender = Annotated[RenderOutput, typer.Option("--output", "-o", metavar="yaml|json", help="Form of the result.")]
+OutputText = Annotated[TextOutput, _form(TextOutput)]
+OutputPlan = Annotated[PlanOutput, _form(PlanOutput)]
+OutputRender = Annotated[RenderOutput, _form(RenderOutput)]
 
 
 class TableOutput(StrEnum):
@@ -108,75 +99,41 @@ class SimulationOutput(StrEnum):
 
 MeasuredData = Annotated[
     str,
-    typer.Option(
-        "--data",
-        metavar="FILE",
-        help="CSV of measured runs in the form of AIConfigurator's e2e_vllm.",
-        show_default=False,
-    ),
+    _value("FILE", "CSV of measured runs in the form of AIConfigurator's e2e_vllm.", "--data"),
 ]
 Compare = Annotated[
     str | None,
-    typer.Option(
-        "--compare",
-        metavar="FILE",
-        help="Another service, under the same requests beside the first.",
-        show_default=False,
-    ),
+    _value("FILE", "Another service, under the same requests beside the first.", "--compare"),
 ]
 Trace = Annotated[
     str | None,
-    typer.Option(
-        "--trace",
-        metavar="FILE",
-        help="Requests from a CSV or JSONL file instead of spec.workload.",
-        show_default=False,
-    ),
+    _value("FILE", "Requests from a CSV or JSONL file instead of spec.workload.", "--trace"),
 ]
 Duration = Annotated[
     str | None,
-    typer.Option(
-        "--duration",
-        metavar="TIME",
-        help="How long requests arrive, such as 10m; default: 10m, or the whole trace.",
-        show_default=False,
-    ),
+    _value("TIME", "How long requests arrive, such as 10m; default: 10m, or the whole trace.", "--duration"),
 ]
 Rate = Annotated[
     float | None,
-    typer.Option(
-        "--rate",
-        metavar="N",
-        help="Requests a second; default: the spec's, else the plan's, else the trace's own.",
-        show_default=False,
-    ),
+    _value("N", "Requests a second; default: the spec's, else the plan's, else the trace's own.", "--rate"),
 ]
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="Run the candidates in virtual time too, under the same requests.")
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds give equal results.")]
-OutputSimulation = Annotated[
-    SimulationOutput, typer.Option("--output", "-o", metavar="table|json|html", help="Form of the result.")
-]
+OutputSimulation = Annotated[SimulationOutput, _form(SimulationOutput)]
 WorldFile = Annotated[
     str | None,
-    typer.Option(
-        "--world",
-        metavar="FILE",
-        help="What happens meanwhile, and on which nodes; default: nothing, on as many as are needed.",
-        show_default=False,
+    _value(
+        "FILE", "What happens meanwhile, and on which nodes; default: nothing, on as many as are needed.", "--world"
     ),
 ]
 WorldDuration = Annotated[
     str | None,
-    typer.Option(
-        "--duration", metavar="TIME", help="Virtual time, such as 6h; default: the world's, or 1h.", show_default=False
-    ),
+    _value("TIME", "Virtual time, such as 6h; default: the world's, or 1h.", "--duration"),
 ]
 WorldSeed = Annotated[
     int | None,
-    typer.Option(
-        "--seed", metavar="N", help="Equal seeds give equal results; default: the world's, or 0.", show_default=False
-    ),
+    _value("N", "Equal seeds give equal results; default: the world's, or 0.", "--seed"),
 ]
-OutputTable = Annotated[TableOutput, typer.Option("--output", "-o", metavar="table|json", help="Form of the result.")]
+OutputTable = Annotated[TableOutput, _form(TableOutput)]
