@@ -106,6 +106,9 @@ def test_all_reduce_of_one_rank_is_nothing() -> None:
         ("amd-mi300x", 4, 192),
         ("amd-mi300x", 8, 448),
         ("intel-gaudi3", 2, 75),  # three of 21 ports
+        ("nvidia-v100-32gb", 2, 150 / 7),  # six links of a cube mesh: a pair has 0, 25 or 50
+        ("nvidia-v100-32gb", 4, 450 / 7),
+        ("nvidia-v100-16gb", 8, 150),
         ("nvidia-h100-80gb", 2, 450),  # a switch
     ],
 )

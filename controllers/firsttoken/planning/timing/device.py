@@ -56,6 +56,9 @@ CPU_BANDWIDTH = 100 * GIGA
 # Vendors whose devices are joined pair by pair: AMD's Infinity Fabric (MI300X: seven links of 64 GB/s to seven others)
 # and Gaudi's ports (Gaudi 3: three to each of seven). NVIDIA's meet in a switch, and who has no link uses PCIe.
 MESHES = ("AMD", "Intel")
+# V100's six NVLinks of 25 GB/s are a hybrid cube mesh: a pair has none, one or two of them, four devices four each. A
+# pod gets any devices that are free, so they count as a full mesh: 21 GB/s for two, 64 for four, all 150 for eight.
+CUBE_MESH = (7, 0)
 
 # For a GPU whose profile lacks a figure: what an A10 has. The interval is as wide as that deserves.
 UNKNOWN_FLOPS = 125 * TERA
@@ -120,7 +123,7 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         rough=profile.fp16_tflops is None or profile.memory_bandwidth_gb_per_second is None,
         fp4=(capability(profile) or (0, 0))[0] in FP4_CAPABILITIES,
         flash_attention_2=(capability(profile) or (0, 0))[0] in FLASH_ATTENTION_2,
-        mesh=profile.devices_per_node if profile.vendor in MESHES else 0,
+        mesh=profile.devices_per_node if profile.vendor in MESHES or capability(profile) == CUBE_MESH else 0,
     )
 
 
