@@ -8,7 +8,7 @@ import pytest
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.calibration import Calibration, Measured, Ratio
 from firsttoken.planning.disaggregation import Sides, Tighter, split_reason
-from firsttoken.planning.load.layouts import Comparison, Split
+from firsttoken.planning.load.layouts import Comparison
 from firsttoken.planning.plan import make_plan
 from firsttoken.planning.types import Plan
 from planning.specs import LLAMA_70B, QWEN_7B, planned, reason, service
@@ -154,7 +154,7 @@ def test_M4_5_a_loss_is_bounded_whatever_the_interval(
     gain: float, *, clear: bool, tpot: float, tighter: Tighter | None, code: str, said: str
 ) -> None:
     comparison = Comparison(10.0, 10.0 * (1 + gain), gain, clear)
-    found = split_reason(comparison, Split(2, 1, 10.0, 3, 4.0), 0.52, sides(tpot), tighter)
+    found = split_reason(comparison, "2 prefill and 1 decode replica", 0.52, sides(tpot), tighter)
     assert found.code == code
     assert said in found.message
     assert f"TPOT P95 {tpot * 1000:.3g} ms instead of 40 ms" in found.message, "what a split costs and brings is said"
@@ -191,3 +191,33 @@ def test_the_prediction_of_a_split_is_of_one_rate_in_both_roles() -> None:
     assert plan.prediction is not None
     weaker = min(r.replicas * (r.capacity or 0) for r in plan.roles)
     assert plan.prediction.requests_per_second == pytest.approx(0.7 * weaker, rel=0.001)
+
+
+def test_M4_5_a_split_is_proposed_for_the_devices_that_the_spec_names() -> None:
+    def said(**types: str) -> str:
+        accelerator = {role: {"type": device} for role, device in types.items()}
+        plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG, accelerator=accelerator))
+        assert [role.accelerator for role in plan.roles] == ["nvidia-h100-80gb"], "a proposal, nothing more"
+        return reason(plan, "DisaggregationProposal" if "DisaggregationProposal" in codes(plan) else "NoDisaggregation")
+
+    def carried_apart(text: str) -> float:
+        return float(re.search(r"would carry ([\d.]+)", text)[1])  # type: ignore[index]
+
+    same, faster, slower = said(), said(decode="nvidia-h200"), said(prefill="nvidia-l4")
+    assert "of the same shape would carry" in same
+    assert said(prefill="nvidia-h100-80gb") == same, "the device that it has anyway"
+    assert re.search(r"prefill replicas? of 1 × NVIDIA H100 SXM and \d+ decode replicas? of 1 × NVIDIA H200", faster)
+    assert re.search(r"prefill replicas? of \d+ × NVIDIA L4 and \d+ decode replicas? of \d+ × NVIDIA H100", slower)
+    assert carried_apart(slower) < carried_apart(same) < carried_apart(faster)
+    assert "built for one vendor's devices" in said(decode="amd-mi300x")
+    assert "no AcceleratorProfile is named 'nvidia-h300'" in said(decode="nvidia-h300")
+
+
+def test_what_is_compared_on_other_devices_is_what_following_it_plans() -> None:
+    asked = {"workload": {**LONG, "requestsPerSecond": 6}, "accelerator": {"decode": {"type": "nvidia-h200"}}}
+    plan = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, **asked))
+    said = reason(plan, "DisaggregationProposal" if "DisaggregationProposal" in codes(plan) else "NoDisaggregation")
+    apart = planned(service(LLAMA_8B, "nvidia-h100-80gb", 8, layout={"mode": "Disaggregated"}, **asked))
+    for role in apart.roles:
+        assert f"{role.role} replica" in said
+        assert f"of {role.gpus_per_replica} × {catalogue()[role.accelerator].product}" in said

@@ -110,7 +110,7 @@ def test_S3_devices_of_roles_are_named_where_there_are_none(mode: str, role: str
     assert inactive_fields(wanted) == (path,)
     reason = inactive_reason(wanted)
     assert reason is not None
-    assert reason.message.startswith(f"{path}: without effect while spec.layout.mode is {mode}")
+    assert reason.message.startswith(f"{path}: nothing runs there while spec.layout.mode is {mode}")
     assert inactive_fields(stored(**device, layout={"mode": "Disaggregated"})) == ()
     both = inactive_reason(stored(**device, layout={"mode": mode}, tuning={"mode": "Auto"}))
     assert both is not None

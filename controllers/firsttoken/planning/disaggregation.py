@@ -1,5 +1,8 @@
-"""Prefill and decode apart, on the same GPUs: proposed where it is predicted to pay (M4.5, M7)."""
+"""Prefill and decode apart, on the same GPUs or on those that the spec names for them: proposed where it is predicted
+to pay (M4.5, M7).
+"""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from firsttoken.api.service_inputs import LayoutMode
@@ -7,7 +10,8 @@ from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forec
 from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.goodput import TPOT, Target, value
 from firsttoken.planning.load.layouts import Comparison, RoleGoodput, Split, best_split, compare
-from firsttoken.planning.roles import Role
+from firsttoken.planning.refusal import InfeasibleError
+from firsttoken.planning.roles import Role, own_devices
 from firsttoken.planning.sizing import Forecasting, Sized
 from firsttoken.planning.timing.links import ASSUMED_LINK
 from firsttoken.planning.token_budgets import allowed_budgets, best_budget
@@ -22,14 +26,30 @@ STEADIER = 2.0
 MOST_LOSS = 0.10
 
 
+# Prefill and decode as the spec would have them; raises InfeasibleError.
+Apart = Callable[[], tuple[Sized, ...]]
+
+
 @dataclass(frozen=True)
 class Layouts:
-    """The forecasts of the two layouts, in one shape, and the GPUs that both have."""
+    """The forecasts of the two layouts, and the GPUs that both have."""
 
     serve: Forecast
     prefill: Forecast
     decode: Forecast
     limit: int | None  # spec.accelerator.maxCount
+
+    @property
+    def interval(self) -> float:
+        """What step times of the least known device may be off, relative."""
+        return max(f.interval for f in (self.serve, self.prefill, self.decode))
+
+    def replicas(self, split: Split) -> str:
+        """What a split consists of, in words."""
+        sides = ((split.prefill, self.prefill), (split.decode, self.decode))
+        if len({(f.device, f.gpus) for f in (self.serve, self.prefill, self.decode)}) == 1:
+            return f"{split.prefill} prefill and {count(split.decode, 'decode replica')} of the same shape"
+        return " and ".join(f"{count(n, f'{f.role} replica')} of {f.gpus} × {f.device.name}" for n, f in sides)
 
     def compared(self) -> tuple[Comparison, Split] | None:
         """What both carry within the promises; None where a split doesn't fit or can't keep them."""
@@ -37,7 +57,7 @@ class Layouts:
         split = best_split(prefill, decode, self.limit)
         if split is None:
             return None
-        found = compare(self.serve.goodput, self.serve.gpus, split, self.limit, self.serve.interval)
+        found = compare(self.serve.goodput, self.serve.gpus, split, self.limit, self.interval)
         return found, split
 
     def promising(self, target: Target, budgets: tuple[int, ...], most_running: int) -> "Layouts":
@@ -88,14 +108,33 @@ class Tighter:
         return self.disaggregated > self.colocated * (1 + interval)
 
 
-def split_proposal(forecasting: Forecasting, role: Role, sized: Sized, serve: Forecast) -> list[Reason]:
-    """The proposal to split, or why there is none. Nothing where it can't be or the spec has decided."""
+def split_proposal(forecasting: Forecasting, role: Role, sized: Sized, serve: Forecast, apart: Apart) -> list[Reason]:
+    """The proposal to split, or why there is none. Nothing where it can't be or the spec has decided.
+
+    On the same device prefill and decode have the same shape as today; where the spec names others
+    (accelerator.prefill, accelerator.decode), `apart` sizes them.
+    """
     spec, limit = forecasting.spec, forecasting.spec.accelerator.max_count
-    if spec.layout.mode != LayoutMode.AUTO or sized.candidate.pipeline_parallel > 1:
+    if spec.layout.mode != LayoutMode.AUTO:
         return []
-    if limit is not None and limit < 2 * serve.gpus:
+    if own_devices(spec):
+        try:
+            prefill, decode = (s.forecast for s in apart())
+        except InfeasibleError as refused:
+            return [
+                Reason("NoDisaggregation", f"prefill and decode on the devices named: {refused.infeasible.message}")
+            ]
+        if prefill is None or decode is None:
+            return []
+        layouts = Layouts(serve, prefill, decode, limit)
+    elif sized.candidate.pipeline_parallel > 1 or (limit is not None and limit < 2 * serve.gpus):
         return []
-    layouts = _layouts(forecasting, role, sized, serve)
+    else:
+        layouts = _layouts(forecasting, role, sized, serve)
+    return _judged(forecasting, role, sized, layouts)
+
+
+def _judged(forecasting: Forecasting, role: Role, sized: Sized, layouts: Layouts) -> list[Reason]:
     compared = layouts.compared()
     if compared is None or compared[0].gain is None:
         return []
@@ -103,9 +142,9 @@ def split_proposal(forecasting: Forecasting, role: Role, sized: Sized, serve: Fo
     sides = _at_one_rate(forecasting.question.rate, found, layouts, split)
     tighter = None
     if not found.clear and sides.steadier >= STEADIER:
-        budgets = allowed_budgets(spec, role.name, sized.budgets)
+        budgets = allowed_budgets(forecasting.spec, role.name, sized.budgets)
         tighter = _tighter(layouts, sides, budgets, forecasting.running(role, sized.candidate))
-    return [split_reason(found, split, serve.interval, sides, tighter)]
+    return [split_reason(found, layouts.replicas(split), layouts.interval, sides, tighter)]
 
 
 def _layouts(forecasting: Forecasting, role: Role, sized: Sized, serve: Forecast) -> Layouts:
@@ -140,17 +179,19 @@ def _tighter(layouts: Layouts, sides: Sides, budgets: tuple[int, ...], most_runn
 
 
 def split_reason(
-    found: Comparison, split: Split, interval: float, sides: Sides, tighter: Tighter | None = None
+    found: Comparison, replicas: str, interval: float, sides: Sides, tighter: Tighter | None = None
 ) -> Reason:
-    """The proposal, or why there is none, with the numbers that decided. `interval`: what the model may be off."""
+    """The proposal, or why there is none, with the numbers that decided. `replicas`: of the split, in words;
+    `interval`: what the model may be off.
+    """
     gain = found.gain or 0.0
     source = "" if sides.named else f" ({ASSUMED_LOAD * 100:.0f} % of what the weaker of both carries)"
     text = (
-        f"{split.prefill} prefill and {count(split.decode, 'decode replica')} of the same shape would carry "
-        f"{number(found.disaggregated)} requests/s within the SLOs on {count(sides.gpus, 'GPU')}, colocated "
-        f"{number(found.colocated)} ({gain * 100:+.0f} %); at {number(sides.rate)} requests/s in either layout{source} "
-        f"TTFT P95 would be {milliseconds(sides.apart[0])} instead of {milliseconds(sides.together[0])}, TPOT P95 "
-        f"{milliseconds(sides.apart[1])} instead of {milliseconds(sides.together[1])} ({ASSUMED_LINK})"
+        f"{replicas} would carry {number(found.disaggregated)} requests/s within the SLOs on "
+        f"{count(sides.gpus, 'GPU')}, colocated {number(found.colocated)} ({gain * 100:+.0f} %); at "
+        f"{number(sides.rate)} requests/s in either layout{source} TTFT P95 would be {milliseconds(sides.apart[0])} "
+        f"instead of {milliseconds(sides.together[0])}, TPOT P95 {milliseconds(sides.apart[1])} "
+        f"instead of {milliseconds(sides.together[1])} ({ASSUMED_LINK})"
     )
     if found.clear:
         why = f"the gain is more than the model may be off ({interval * 100:.0f} %)"

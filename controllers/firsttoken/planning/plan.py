@@ -36,7 +36,7 @@ from firsttoken.planning.promises import check_promises, promise_reasons
 from firsttoken.planning.proposals import proposals
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.replicas import may_run_several, with_replicas
-from firsttoken.planning.roles import Profiles, Role, roles_of
+from firsttoken.planning.roles import Profiles, Role, disaggregated, roles_of
 from firsttoken.planning.running import prefix_caching, running_reason
 from firsttoken.planning.settings import decode_cap
 from firsttoken.planning.sizing import Chooser, Forecasting, Sized, fewest, size
@@ -96,7 +96,7 @@ def _planned(
         plan = with_replicas(_engines(spec, facts, sized), spec, figures(max(f.interval for f in sized.forecasts)))
     except InfeasibleError as refused:
         return refused.infeasible
-    return plan if isinstance(plan, Infeasible) else _explained(plan, forecasting, sized)
+    return plan if isinstance(plan, Infeasible) else _explained(plan, forecasting, sized, profiles)
 
 
 def _holds(
@@ -195,7 +195,16 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Pla
     )
 
 
-def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes) -> Plan:
+def _apart(forecasting: Forecasting, sizes: Sizes, profiles: Profiles) -> tuple[Sized, ...]:
+    """Prefill and decode as they would be with spec.layout.mode: Disaggregated, for requests as long as those now.
+    Raises InfeasibleError.
+    """
+    spec = disaggregated(forecasting.spec)
+    lengths = replace(sizes.lengths, options=(sizes.max_model_length,))
+    return _sized(spec, forecasting.question.facts, profiles, lengths, replace(forecasting, spec=spec, shapes={})).sized
+
+
+def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes, profiles: Profiles) -> Plan:
     """The plan with what it should bring, what else was looked at, and what to evaluate next."""
     question, replicas = forecasting.question, [role.replicas for role in plan.roles]
     rate = rate_of(question, sizes.forecasts, replicas)
@@ -207,7 +216,7 @@ def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes) -> Plan:
         limits = replace(limits, gpus=plan.roles[-1].replicas * plan.roles[-1].gpus_per_replica)
     others = alternatives(forecasts[-1], last.looked, plan.layout, limits)
     said = promise_reasons(prediction, forecasts, replicas)
-    more = proposals(forecasting, sizes.roles, sizes.sized)
+    more = proposals(forecasting, sizes.roles, sizes.sized, partial(_apart, forecasting, sizes, profiles))
     return replace(plan, prediction=prediction, alternatives=others, reasons=(*plan.reasons, *said, *more))
 
 

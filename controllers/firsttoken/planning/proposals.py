@@ -7,7 +7,7 @@ from firsttoken.api.engine import EnginePins
 from firsttoken.planning.accelerators import can_serve_fp8_weights
 from firsttoken.planning.attention import choose_backend, loses_flash
 from firsttoken.planning.calibration import Calibration, Measured, Ratio
-from firsttoken.planning.disaggregation import split_proposal
+from firsttoken.planning.disaggregation import Apart, split_proposal
 from firsttoken.planning.forecast import Forecast, figures, forecast
 from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.layouts import beyond
@@ -22,11 +22,13 @@ from firsttoken.planning.words import number
 NEEDS_PROOF = "a proposal: it changes numerics, so it takes an evaluation (spec.evaluation) and a canary"
 
 
-def proposals(forecasting: Forecasting, roles: tuple[Role, ...], sized: tuple[Sized, ...]) -> tuple[Reason, ...]:
-    """Everything worth trying next, each with what it is predicted to bring."""
+def proposals(
+    forecasting: Forecasting, roles: tuple[Role, ...], sized: tuple[Sized, ...], apart: Apart
+) -> tuple[Reason, ...]:
+    """Everything worth trying next, each with what it is predicted to bring. `apart`: see split_proposal."""
     found: list[Reason] = []
     if len(roles) == 1 and sized[0].forecast is not None and not sized[0].forecast.device.cpu:
-        found += split_proposal(forecasting, roles[0], sized[0], sized[0].forecast)
+        found += split_proposal(forecasting, roles[0], sized[0], sized[0].forecast, apart)
     last = sized[-1].forecast
     if last is not None and not last.device.cpu:
         found += _fp8_weights(forecasting, roles, sized[-1], last)

@@ -27,6 +27,18 @@ class Role:
     request: str
 
 
+def own_devices(spec: InferenceServiceSpec) -> bool:
+    """Whether prefill or decode are to run on another device than the one that does both while they are together."""
+    roles = (spec.accelerator.prefill, spec.accelerator.decode)
+    return any(role is not None and role.type != spec.accelerator.type for role in roles)
+
+
+def disaggregated(spec: InferenceServiceSpec) -> InferenceServiceSpec:
+    """The same with prefill and decode apart."""
+    layout = spec.layout.model_copy(update={"mode": LayoutMode.DISAGGREGATED})
+    return spec.model_copy(update={"layout": layout})
+
+
 def roles_of(spec: InferenceServiceSpec, profiles: Profiles, lengths: Lengths) -> tuple[Role, ...]:
     """The roles that the spec's layout has. Raises InfeasibleError: an unknown device, two that can't work together."""
     accelerator, work = spec.accelerator, lengths.workload

@@ -62,8 +62,9 @@ def inactive_reason(spec: InferenceServiceSpec) -> Reason | None:
         )
     if len(later) < len(fields):
         types = " and ".join(path for path in fields if path in _BY_LAYOUT)
+        proposal = ", and a proposal to split is for these" if spec.layout.mode is LayoutMode.AUTO else ""
         said.append(
-            f"{types}: without effect while spec.layout.mode is {spec.layout.mode.value}: one engine does both on"
-            " spec.accelerator.type, and a proposal to split is for that device; set spec.layout.mode: Disaggregated"
+            f"{types}: nothing runs there while spec.layout.mode is {spec.layout.mode.value}: one engine does both on"
+            f" spec.accelerator.type{proposal}; set spec.layout.mode: Disaggregated"
         )
     return Reason("NotActiveYet", ". ".join(said)) if said else None

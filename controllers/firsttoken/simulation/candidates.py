@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.forecast import describe, promises_of
 from firsttoken.planning.lengths import choose_lengths
 from firsttoken.planning.load.goodput import ALL, TPOT, Target
+from firsttoken.planning.roles import disaggregated, own_devices
 from firsttoken.planning.types import ModelFacts, Plan, Prediction
 from firsttoken.planning.words import count, milliseconds
 from firsttoken.planning.workload import resolve
@@ -126,8 +126,8 @@ def _asked(
 ) -> Iterator[tuple[str, InferenceServiceSpec, Mapping[str, tuple[int, int]]]]:
     shapes = {role.role: (role.tensor_parallel, role.pipeline_parallel) for role in plan.roles}
     if any(reason.code == "DisaggregationProposal" for reason in plan.reasons):
-        apart = spec.model_copy(update={"layout": spec.layout.model_copy(update={"mode": LayoutMode.DISAGGREGATED})})
-        yield "prefill and decode apart", apart, {"prefill": shapes["serve"], "decode": shapes["serve"]}
+        same = {} if own_devices(spec) else dict.fromkeys(("prefill", "decode"), shapes["serve"])
+        yield "prefill and decode apart", disaggregated(spec), same
     last = plan.roles[-1].role
     for other in plan.alternatives:
         name = f"tensor parallel {other.tensor_parallel}" + ("" if len(plan.roles) == 1 else f" for {last}")
