@@ -7,6 +7,7 @@ from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.accelerators import near_names
+from firsttoken.planning.labels import check_labels
 from firsttoken.planning.lengths import Lengths
 from firsttoken.planning.refusal import InfeasibleError
 
@@ -65,6 +66,7 @@ def roles_of(spec: InferenceServiceSpec, profiles: Profiles, lengths: Lengths) -
             there = ", ".join(sorted(profiles)) or "none"
             text = f"{path}: no AcceleratorProfile is named {name!r}{meant}; there are: {there}"
             raise InfeasibleError("UnknownAccelerator", text, {path: near[0]} if near else {})
+        check_labels(name, profiles[name], spec.engine.pins)
     roles = tuple(Role(role, name, profiles[name], tokens, f"P95{said}") for role, name, tokens, said, _ in named)
     if len(roles) > 1:
         _check_vendors(roles[0], roles[1])

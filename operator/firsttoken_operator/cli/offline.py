@@ -166,19 +166,34 @@ def services_of(
 ) -> tuple[list[Object], dict[str, Object]]:
     """The services of `paths`, and the profiles they may name. Ends the command when something is wrong with either."""
     loaded = _faultless(inputs.load(paths, recursive=recursive))
-    given = (
-        _faultless(inputs.load(profile_paths, recursive=recursive)).of("AcceleratorProfile") if profile_paths else []
-    )
-    if profile_paths and not given:
-        raise BadInput(f"no AcceleratorProfile in {', '.join(profile_paths)}")
+    given = _given_profiles(profile_paths, recursive=recursive)
     services = loaded.of("InferenceService")
     nameless = next((s for s in services if not s.name), None)
     if nameless is not None:
         raise BadInput(str(nameless.finding("metadata.name: give it a name, objects are named after it")))
     if not services:
         raise BadInput(f"no InferenceService in {', '.join(paths)}")
-    profiles: list[Object] = [*catalogue_manifests(), *(f.value for f in (*loaded.of("AcceleratorProfile"), *given))]
-    return [found.value for found in services], {p["metadata"]["name"]: p for p in profiles}
+    beside = [found.value for found in loaded.of("AcceleratorProfile")]
+    return [found.value for found in services], _by_name([*catalogue_manifests(), *beside, *given])
+
+
+def profiles_of(paths: Sequence[str]) -> dict[str, Object]:
+    """The built-in profiles and those of `paths`, by name. Ends the command when something is wrong with one."""
+    return _by_name([*catalogue_manifests(), *_given_profiles(paths, recursive=False)])
+
+
+def _given_profiles(paths: Sequence[str], *, recursive: bool) -> list[Object]:
+    if not paths:
+        return []
+    found = _faultless(inputs.load(paths, recursive=recursive)).of("AcceleratorProfile")
+    if not found:
+        raise BadInput(f"no AcceleratorProfile in {', '.join(paths)}")
+    return [profile.value for profile in found]
+
+
+def _by_name(profiles: Sequence[Object]) -> dict[str, Object]:
+    """The later one of a name counts."""
+    return {p["metadata"]["name"]: p for p in profiles}
 
 
 def _faultless(loaded: Inputs) -> Inputs:

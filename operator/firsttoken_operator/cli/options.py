@@ -37,6 +37,13 @@ def _form(forms: type[StrEnum]) -> Any:
     return typer.Option("--output", "-o", metavar="|".join(forms), help="Form of the result.")
 
 
+class Strategy(StrEnum):
+    """How slices are offered: as a resource for each kind, or all as GPUs."""
+
+    MIXED = "mixed"
+    SINGLE = "single"
+
+
 Files = Annotated[
     list[str],
     _value("FILE", "File, folder or - (standard input); repeatable.", "--filename", "-f"),
@@ -73,6 +80,24 @@ Kubeconfig = Annotated[
     _value("FILE", "Default: $KUBECONFIG or ~/.kube/config.", "--kubeconfig"),
 ]
 Context = Annotated[str | None, _value("NAME", "Context of the kubeconfig.", "--context")]
+ProfileName = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="The AcceleratorProfile; without: the names of all.", show_default=False),
+]
+Mig = Annotated[
+    str | None, _value("SLICE", "Of one of its MIG slices, as nvidia-smi calls it, such as 1g.5gb.", "--mig")
+]
+MigStrategy = Annotated[
+    Strategy, typer.Option("--mig-strategy", metavar="|".join(Strategy), help="That of NVIDIA's device plugin.")
+]
+SliceMemory = Annotated[
+    str | None,
+    _value(
+        "SIZE",
+        "What the slice really has, such as 4864Mi (label nvidia.com/mig-1g.5gb.memory); default: as seen elsewhere.",
+        "--memory",
+    ),
+]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then a line for each change, until interrupted.")]
 Serving = Annotated[bool, typer.Option("--serving", help="As it is once the revision serves: the gateway leads to it.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
