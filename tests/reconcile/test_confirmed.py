@@ -325,3 +325,31 @@ def test_a_lost_status_asks() -> None:
     del world.service["status"]
     world.reconcile()
     assert world.asked == 1
+
+
+def test_a_service_stays_ready_while_a_drained_revision_goes() -> None:
+    """The routes without it are written in that pass, and no Envoy can have them yet; users notice nothing."""
+    world, old, new = changing()
+    world.say(knows(world, old, new))
+    world.settle()
+    assert (world.draining, world.says("Ready")) == ([old], ("True", "Serving"))
+    world.wait(3600)
+    world.say(knows(world, new, stale=True))  # the routes before, as the kubelet has brought them
+    world.reconcile()
+    assert old not in world.names("Deployment")
+    assert world.weights() == {new: 100}, "written, and not yet taken up"
+    assert world.says("Ready") == ("True", "Serving")
+    assert world.condition("EnvoysInSync") is None
+    for _ in range(3):
+        world.reconcile()
+        assert world.says("Ready") == ("True", "Serving")
+
+
+def test_an_envoy_that_lost_what_serves_is_not_forgiven_because_something_goes() -> None:
+    world, old, new = changing()
+    world.say(knows(world, old, new))
+    world.settle()
+    world.wait(3600)
+    world.say(knows(world, stale=True))
+    world.reconcile()
+    assert world.says("Ready") == ("False", "EnvoySyncing")

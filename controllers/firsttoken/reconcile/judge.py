@@ -148,12 +148,21 @@ def _serving(world: World, target: Target) -> Verdict:
     """
     if not any(world.fleet.replicas(target.name).values()):
         return Verdict(True, "ScaledToZero", "no replica is wanted, and none runs")
-    late = world.envoys.late(world.versions, target.name, silent=not world.overdue)
+    late = world.envoys.late(_confirmed_by(world), target.name, silent=not world.overdue)
     if late:
         return Verdict(False, "EnvoySyncing", f"revision {target.name} is complete; {_behind(late)}", late=late)
     silent = world.envoys.silent if world.envoys.answered else ()
     note = f"; no answer from {', '.join(silent)}" if silent else ""
     return Verdict(True, "Serving", f"revision {target.name} serves with {_size(target.plan)}{note}")
+
+
+def _confirmed_by(world: World) -> Versions | None:
+    """The routes that Envoys must have. Those without a revision that has drained are written in the pass in which it
+    goes; who has the ones before sends nobody there either, so nothing of what users get is pending.
+    """
+    if world.flow.gone:
+        return world.fleet.observed.versions(world.fleet.service.metadata.name)
+    return world.versions
 
 
 def _route_not_accepted(world: World) -> Verdict | None:
