@@ -14,7 +14,7 @@ from firsttoken.api.quantities import quantity
 from firsttoken.reconcile.objects import Object, applied_fields
 
 # Lists whose items Kubernetes identifies by key; others may add items of their own to these.
-_ITEM_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+ITEM_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "containers": (("name",),),
     "initContainers": (("name",),),
     "env": (("name",),),
@@ -25,7 +25,7 @@ _ITEM_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ports": (("containerPort", "protocol"), ("port", "protocol")),
     "topologySpreadConstraints": (("topologyKey", "whenUnsatisfiable"),),
 }
-_KEY_DEFAULTS = {"protocol": "TCP"}
+KEY_DEFAULTS = {"protocol": "TCP"}
 _AMOUNTS, _AMOUNT_FIELDS = {"requests", "limits"}, {"sizeLimit", "divisor"}
 _ROUNDING = Decimal("1e-9")
 
@@ -73,14 +73,14 @@ def _list_covers(observed: Any, desired: Sequence[Any], field: str) -> bool:
 
 
 def _keys_of(field: str, items: Sequence[Any]) -> tuple[str, ...] | None:
-    for keys in _ITEM_KEYS.get(field, ()):
+    for keys in ITEM_KEYS.get(field, ()):
         if all(isinstance(item, Mapping) and keys[0] in item for item in items):
             return keys
     return None
 
 
 def _identity(item: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(item.get(k, _KEY_DEFAULTS.get(k)) for k in keys)
+    return tuple(item.get(k, KEY_DEFAULTS.get(k)) for k in keys)
 
 
 # Never in fieldsV1: what identifies an object is nobody's field.
@@ -140,6 +140,6 @@ def _item(items: Any, keys: Mapping[str, Any]) -> Any:
     if not isinstance(items, Sequence) or isinstance(items, str):
         return None
     for item in items:
-        if all(item.get(k, _KEY_DEFAULTS.get(k)) == v for k, v in keys.items()):
+        if all(item.get(k, KEY_DEFAULTS.get(k)) == v for k, v in keys.items()):
             return item
     return None

@@ -1,9 +1,7 @@
 """Live settings in virtual time: what each engine's runtime has read from its revision's ConfigMap (DESIGN §4)."""
 
-import json
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from firsttoken.manifests.environment import SETTINGS_KEY
 from firsttoken.manifests.names import REVISION_LABEL, live_name
@@ -13,6 +11,8 @@ from firsttoken.reconcile.objects import Ref
 from firsttoken.rehearsal.cluster import Cluster
 from firsttoken.rehearsal.gateway import FOLLOW_SECONDS, KUBELET_SECONDS
 from firsttoken.rehearsal.pods import Pod
+from firsttoken.simulation.errors import SimulationInputError
+from firsttoken.simulation.live_settings import read_live
 
 
 class Live:
@@ -60,11 +60,7 @@ class Live:
 def _settings(text: str, uid: str) -> LiveSettings | None:
     """Of the pod with this uid, which may be on trial."""
     try:
-        found: Mapping[str, Any] = json.loads(text)
-        trial = found.get("trial")
-        chosen = trial["settings"] if trial and uid in trial["podUIDs"] else found["default"]
-        budget, cap = int(chosen["tokenBudget"]), int(chosen["decodeCap"])
-        settings = LiveSettings(budget, cap, int(chosen.get("longPrefillThreshold", 0)))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        told = read_live(text, uid)
+    except SimulationInputError:
         return None
-    return settings if budget > 0 and cap > 0 and settings.long_prefill_threshold >= 0 else None
+    return LiveSettings(told.token_budget, told.decode_cap, told.long_prefill_threshold)

@@ -10,20 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from firsttoken.reconcile.drift import ITEM_KEYS, KEY_DEFAULTS
+
 Object = dict[str, Any]
 
-# What identifies an item of a list; every other list is one value.
-_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "containers": (("name",),),
-    "env": (("name",),),
-    "volumes": (("name",),),
-    "volumeMounts": (("mountPath",),),
-    "imagePullSecrets": (("name",),),
-    "ownerReferences": (("uid",),),
-    "ports": (("containerPort", "protocol"), ("port", "protocol")),
-    "topologySpreadConstraints": (("topologyKey", "whenUnsatisfiable"),),
-    "conditions": (("type",),),
-}
+_KEYS = {**ITEM_KEYS, "conditions": (("type",),)}  # every other list is one value
 _NOT_OWNED = ("apiVersion", "kind")  # as for name and namespace, nobody owns what an object is called
 
 
@@ -92,7 +83,7 @@ def _merge_items(live: list[Any], applied: list[Any], keys: tuple[str, ...]) -> 
 
 def _find(items: Any, wanted: Mapping[str, Any]) -> Any:
     for item in items:
-        if all(item.get(k, "TCP" if k == "protocol" else None) == v for k, v in wanted.items()):
+        if all(item.get(k, KEY_DEFAULTS.get(k)) == v for k, v in wanted.items()):
             return item
     return None
 
@@ -107,4 +98,4 @@ def _keys(field: str, items: Any) -> tuple[str, ...] | None:
 
 
 def _name(item: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    return json.dumps({k: item.get(k, "TCP" if k == "protocol" else None) for k in keys}, separators=(",", ":"))
+    return json.dumps({k: item.get(k, KEY_DEFAULTS.get(k)) for k in keys}, separators=(",", ":"))
