@@ -8,6 +8,7 @@ from firsttoken.reconcile.objects import progress
 from firsttoken.rehearsal.cluster import Cluster
 from firsttoken.rehearsal.kubelet import Kubelet
 from firsttoken.rehearsal.nodes import Node, Nodes
+from firsttoken.rehearsal.pods import DNS_SECONDS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -158,3 +159,20 @@ def test_a_deployment_that_comes_no_further_says_so() -> None:
     assert stage.kubelet.next(0.0) == 600.0
     stage.kubelet.settle(600.0)
     assert stage.deployment["status"]["conditions"][0]["reason"] == "ProgressDeadlineExceeded"
+
+
+def test_a_router_is_ready_once_it_has_found_an_engine() -> None:
+    """So a revision behind one is complete, and gets requests, only when the router has somewhere to send them."""
+    stage = Stage()
+    stage.deploy("chat-1-router", replicas=1, role="router")
+    stage.deploy("chat-2", replicas=1)
+    for pod in stage.cluster.objects("Deployment"):
+        pod["spec"]["template"]["metadata"]["labels"][REVISION_LABEL] = "chat-1"
+    stage.until(31)
+    assert stage.ready == ["chat-2-1"]
+    found = 30 + DNS_SECONDS
+    stage.until(found, 31)
+    assert stage.ready == ["chat-1-router-1", "chat-2-1"]
+    (router,) = (p for p in stage.kubelet.pods if p.role == "router")
+    assert router.ready_at == found
+    assert (router.known(found + 1), router.known(found + DNS_SECONDS)) == (False, True), "Envoy hears of it after that"

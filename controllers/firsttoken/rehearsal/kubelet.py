@@ -7,6 +7,7 @@ from typing import Any
 
 from firsttoken.api.quantities import quantity
 from firsttoken.manifests.drain import SETTLE_SECONDS
+from firsttoken.manifests.names import ROUTER_ROLE
 from firsttoken.planning.words import count
 from firsttoken.reconcile.objects import Ref, progress
 from firsttoken.reconcile.records import content_hash
@@ -95,9 +96,15 @@ class Kubelet:
                 self.nodes.place(pod, self.pods)
                 if pod.node:
                     pod.ready_at = now + (self._startup if pod.is_engine else _LIGHT_START_SECONDS)
-            if pod.stays and pod.ready_at <= now:
+            if pod.stays and pod.ready_at <= now and not pod.ready and self._passes_probe(pod, now):
                 pod.ready = True
+                pod.ready_at = now
         return before != [(p.name, p.node, p.ready, p.leaving) for p in self.pods]
+
+    def _passes_probe(self, pod: Pod, now: float) -> bool:
+        """vllm-router says that it is ready once it has found an engine (manifests/router.py); others, once started."""
+        engines = (p for p in self.pods if p.is_engine and p.revision == pod.revision)
+        return pod.role != ROUTER_ROLE or any(p.known(now) for p in engines)
 
     def _over(self, pod: Pod, now: float) -> bool:
         """Whether a terminating pod ends now: its hook is done, or its grace period is."""
