@@ -181,6 +181,30 @@ def test_a_service_that_is_being_deleted_is_left_to_the_garbage_collector() -> N
     assert decision.requeue_after is None
 
 
+def test_K4_a_service_that_a_finalizer_of_others_holds_is_not_ready_and_says_who_holds_it() -> None:
+    world = ready()
+    before = {c["type"] for c in world.status["conditions"]}
+    world.service["metadata"] |= {
+        "deletionTimestamp": "2026-05-01T12:00:00Z",
+        "finalizers": ["foregroundDeletion", "example.com/billing"],
+    }
+    world.remove(world.get("Service", "chat"))
+    decision = world.reconcile()
+    assert (decision.apply, decision.delete) == ((), ()), "children are left to the garbage collector"
+    assert world.says("Ready") == ("False", "Deleting")
+    assert (world.condition("Ready") or {})["message"].endswith("the finalizers of others: example.com/billing")
+    assert [e.reason for e in decision.events] == ["Deleting"]
+    assert {c["type"] for c in world.status["conditions"]} == before | {"Reconciling"}
+    assert not world.reconcile().writes, "said once"
+
+
+def test_the_garbage_collector_s_own_finalizers_are_no_matter_of_the_status() -> None:
+    world = ready()
+    world.service["metadata"] |= {"deletionTimestamp": "2026-05-01T12:00:00Z", "finalizers": ["foregroundDeletion"]}
+    assert not world.reconcile().writes
+    assert world.says("Ready") == ("True", "Serving")
+
+
 def test_everything_goes_with_the_service() -> None:
     world, _, _ = rolled(LONGER, routing={"gateway": {"name": "public"}}, layout={"mode": "Disaggregated"})
     world.delete_service()

@@ -21,7 +21,7 @@ _SUMMARY = {"Reconciling", "Stalled", AWAITED}  # repeat what Ready says: for ks
 
 # A False (or, for Stalled, True) with one of these reasons is a normal stage on the way, not a fault.
 _STAGES = {"Progressing", "WaitingForPods", "GatewayProgressing", "EnvoySyncing", "Shifting"}
-_STAGES |= {"WaitingForRoute", "RollingOut"}
+_STAGES |= {"WaitingForRoute", "RollingOut", "Deleting"}
 
 
 @dataclass(frozen=True)

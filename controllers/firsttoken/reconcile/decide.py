@@ -1,5 +1,6 @@
 """`decide`: one observation of a service in, everything to be done about it out. Pure (DESIGN §1)."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,9 +13,9 @@ from firsttoken.api.service import InferenceService, InferenceServiceStatus
 from firsttoken.manifests.names import GATEWAY_ROLE, REVISION_LABEL, gateway_name, selector
 from firsttoken.planning.types import Infeasible
 from firsttoken.reconcile import records
-from firsttoken.reconcile.conditions import OURS, dated, transitions
+from firsttoken.reconcile.conditions import OURS, Aspect, dated, transitions
 from firsttoken.reconcile.drift import drifted
-from firsttoken.reconcile.envoy_views import DEADLINE_SECONDS, Envoys, awaited_seconds, overdue, pause
+from firsttoken.reconcile.envoy_views import AWAITED, DEADLINE_SECONDS, Envoys, awaited_seconds, overdue, pause
 from firsttoken.reconcile.fleet import Fleet, Observed, by_ref
 from firsttoken.reconcile.judge import Findings, World, judge
 from firsttoken.reconcile.objects import Object, Ref, adopt, is_owned, label, progress, ref, time_or
@@ -24,18 +25,20 @@ from firsttoken.reconcile.revisions import Library, target
 from firsttoken.reconcile.routes import carrying
 from firsttoken.reconcile.status import build_status
 from firsttoken.reconcile.traffic import Traffic, traffic
+from firsttoken.reconcile.verdict import Verdict
 
 RETRY_TAKEN_NAME_SECONDS = 10.0
 _LOOK_SOON_SECONDS = 1.0
+_GARBAGE_COLLECTOR = ("foregroundDeletion", "orphan")  # its own finalizers: they go by themselves
 _LOOK_AGAIN_SECONDS = (2.0, 60.0)  # while something is not ready: first and slowest
 
 
 def decide(observation: Observation) -> Decision:
     """What to do about one service. Equal observations give equal decisions; a quiet one writes nothing."""
     raw = observation.service
-    if raw["metadata"].get("deletionTimestamp"):
-        return Decision()  # children go with their owner: the garbage collector's work
     before = _status(raw)
+    if raw["metadata"].get("deletionTimestamp"):
+        return _going(observation, before)
     try:
         service = InferenceService.model_validate({**raw, "status": {}}).model_copy(update={"status": before})
         duration_seconds(service.spec.rollout.drain_timeout)  # stored before the bound it breaks
@@ -45,6 +48,20 @@ def decide(observation: Observation) -> Decision:
         return _conclude(observation, before, None, Findings(invalid=f"spec.rollout.drainTimeout: {error}"))
     world = _world(observation, service)
     return _conclude(observation, before, world, judge(world))
+
+
+def _going(observation: Observation, before: InferenceServiceStatus) -> Decision:
+    """Children go with their owner: the garbage collector's work. Where a finalizer of others holds the owner, nobody
+    looks after the service any more, and Ready must not go on saying that it is as asked for (K4).
+    """
+    held = [f for f in observation.service["metadata"].get("finalizers") or () if f not in _GARBAGE_COLLECTOR]
+    if not held or not before.conditions:
+        return Decision()
+    text = f"being deleted, and no longer looked after; waits for the finalizers of others: {', '.join(held)}"
+    gone = Findings(verdict=Verdict(False, "Deleting", text))
+    said = {aspect.type for aspect in gone.aspects()} | {"Stalled", AWAITED}
+    kept = [Aspect(c.type, c.status == "True", c.reason, c.message) for c in before.conditions if c.type not in said]
+    return _told(observation, before, None, (*gone.aspects(), *kept))
 
 
 def _status(raw: Object) -> InferenceServiceStatus:
@@ -125,12 +142,8 @@ def _conclude(
     observation: Observation, before: InferenceServiceStatus, world: World | None, findings: Findings
 ) -> Decision:
     generation = int(observation.service["metadata"].get("generation", 1))
-    conditions = dated(findings.aspects(), before.conditions, observation.now, generation)
-    wire = build_status(before, conditions, generation, world).wire()
-    wire["conditions"] = [*wire["conditions"], *_conditions_of_others(observation.service)]
-    decision = Decision(
-        status=None if wire == (observation.service.get("status") or {}) else wire,
-        events=transitions(before.conditions, conditions),
+    decision = replace(
+        _told(observation, before, world, findings.aspects()),
         requeue_after=_requeue(observation.now, before, world, findings),
         ask=world is not None and observation.envoys is None and _hinges_on_envoys(before, generation, world, findings),
     )
@@ -139,6 +152,20 @@ def _conclude(
     apply = tuple(o for o in _allowed(world) if drifted(o, _seen(world, o)))
     delete = () if observation.rejected or findings.taken else _obsolete(world)
     return replace(decision, apply=apply, sync=_to_sync(world, apply), delete=delete)
+
+
+def _told(
+    observation: Observation, before: InferenceServiceStatus, world: World | None, aspects: Iterable[Aspect]
+) -> Decision:
+    """The status and the events."""
+    generation = int(observation.service["metadata"].get("generation", 1))
+    conditions = dated(aspects, before.conditions, observation.now, generation)
+    wire = build_status(before, conditions, generation, world).wire()
+    wire["conditions"] = [*wire["conditions"], *_conditions_of_others(observation.service)]
+    return Decision(
+        status=None if wire == (observation.service.get("status") or {}) else wire,
+        events=transitions(before.conditions, conditions),
+    )
 
 
 def _hinges_on_envoys(before: InferenceServiceStatus, generation: int, world: World, findings: Findings) -> bool:
