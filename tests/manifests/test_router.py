@@ -9,18 +9,26 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from firsttoken.manifests import names
 from firsttoken.manifests.router import router_args
-from firsttoken.planning.types import Plan
+from firsttoken.planning.types import Plan, Routing
 from manifests import cases
 from manifests.real_envoy import free_ports, poll
 
 REVISION = "kb-assistant-1a2b3c4d"
-PLANS = {"colocated": cases.plan(router=True), "disaggregated": cases.disaggregated()}
+APART = Routing("cache_aware", 0.55)
+PLANS = {
+    "colocated": cases.plan(router=True),
+    "disaggregated": cases.disaggregated(),
+    "colocated, prefixes of more than all share": replace(cases.plan(router=True), routing=APART),
+    "colocated, the smaller load of two": replace(cases.plan(router=True), routing=Routing("power_of_two")),
+    "disaggregated, prefixes of more than all share": replace(cases.disaggregated(), routing=APART),
+}
 BREAKER_OPENS_AFTER = 10  # its default for consecutive failures
 
 
@@ -79,6 +87,26 @@ def test_the_router_starts_with_the_rendered_arguments(tmp_path: Path, plan: Pla
     with _running(tmp_path, router_args(cases.service(), REVISION, plan)) as port:
         assert _status(port, "GET", "/liveness") == 200, "alive without engines"
         assert _status(port, "GET", "/readiness") == 503, "not ready without engines"
+
+
+def test_the_policy_of_the_plan_is_rendered() -> None:
+    def flags(plan: Plan) -> set[str]:
+        return {a for a in router_args(cases.service(), REVISION, plan) if "policy" in a or "threshold" in a} - {
+            "--health-failure-threshold=3",
+            "--health-success-threshold=1",
+        }
+
+    assert flags(PLANS["colocated"]) == {"--policy=cache_aware"}, "as plans of older versions were rendered"
+    assert flags(PLANS["colocated, prefixes of more than all share"]) == {
+        "--policy=cache_aware",
+        "--cache-threshold=0.55",
+    }
+    assert flags(PLANS["colocated, the smaller load of two"]) == {"--policy=power_of_two"}
+    assert flags(PLANS["disaggregated, prefixes of more than all share"]) == {
+        "--prefill-policy=cache_aware",
+        "--decode-policy=power_of_two",
+        "--cache-threshold=0.55",
+    }
 
 
 def test_an_unknown_flag_would_be_noticed() -> None:

@@ -13,8 +13,8 @@ from planning.specs import LLAMA_70B, QWEN_7B, planned, refused, service
 def test_keys_of_a_feasible_plan() -> None:
     value = plan_to_json(planned(service(QWEN_7B, "nvidia-a100-40gb", 8)))
     assert list(value) == [
-        "feasible", "layout", "model", "maxModelLength", "gpus", "router", "roles", "memory", "settings", "reasons",
-        "predicted", "alternatives",
+        "feasible", "layout", "model", "maxModelLength", "gpus", "router", "routing", "roles", "memory", "settings",
+        "reasons", "predicted", "alternatives",
     ]  # fmt: skip
     assert value["roles"][0]["parallelism"] == {"tensor": 1, "pipeline": 1, "data": 1}
     assert {"weightsBytes", "kvBytesPerToken", "kvCacheTokens", "maxConcurrentRequests"} <= set(value["memory"])

@@ -11,7 +11,7 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.plan import make_plan
-from firsttoken.planning.types import ModelFacts, Plan
+from firsttoken.planning.types import ModelFacts, Plan, Routing
 from firsttoken.planning.workload import resolve
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.from_plan import revision_of_plan, whole_blocks_of
@@ -82,6 +82,8 @@ def test_the_router_is_the_one_that_would_be_rendered() -> None:
     _, plan, facts = planned(CHAT)
     assert isinstance(revision_of_plan(replace(plan, router=True), facts, catalogue()).pool.policy, CacheAware)
     assert isinstance(revision_of_plan(replace(plan, router=False), facts, catalogue()).pool.policy, PowerOfTwo)
+    for routing, policy in ((Routing("cache_aware", 0.55), CacheAware(0.55)), (Routing("power_of_two"), PowerOfTwo())):
+        assert revision_of_plan(replace(plan, router=True, routing=routing), facts, catalogue()).pool.policy == policy
 
 
 def test_a_split_has_two_pools_and_a_link_and_each_its_own_memory() -> None:

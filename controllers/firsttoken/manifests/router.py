@@ -5,7 +5,7 @@ from typing import Any
 from firsttoken.api.service import InferenceService
 from firsttoken.manifests import drain, names, pods
 from firsttoken.manifests.images import PULL_POLICY, Images
-from firsttoken.planning.types import Plan
+from firsttoken.planning.types import Plan, Routing
 
 Object = dict[str, Any]
 
@@ -130,15 +130,23 @@ def _routing(service: str, revision: str, plan: Plan) -> list[str]:
         return [f"{key}={value}" for key, value in sorted(names.selector(service, role, revision).items())]
 
     if plan.layout != "Disaggregated":
-        return ["--policy=cache_aware", "--selector", *chosen("serve")]
+        return [f"--policy={plan.routing.policy}", *_threshold(plan.routing), "--selector", *chosen("serve")]
     return [
         "--vllm-pd-disaggregation",
         "--kv-connector=nixl",
         # Prefixes are reused where prompts are computed; decode is chosen by load.
-        "--prefill-policy=cache_aware",
+        f"--prefill-policy={plan.routing.policy}",
         "--decode-policy=power_of_two",
+        *_threshold(plan.routing),
         "--prefill-selector",
         *chosen("prefill"),
         "--decode-selector",
         *chosen("decode"),
     ]
+
+
+def _threshold(routing: Routing) -> list[str]:
+    """Nothing where it is the router's own: a plan of an older version is rendered as it was."""
+    return (
+        [] if routing.cache_threshold == Routing().cache_threshold else [f"--cache-threshold={routing.cache_threshold}"]
+    )

@@ -15,6 +15,7 @@ from firsttoken.planning.types import (
     Prediction,
     Reason,
     RolePlan,
+    Routing,
 )
 
 ROLES = (["serve"], ["prefill", "decode"])
@@ -30,6 +31,7 @@ _MEMORY = {
     "maxConcurrentRequests": "max_concurrent_requests",
     "maxConcurrentAtMaximumLength": "max_concurrent_at_maximum_length",
 }
+_ROUTING = {"policy": "policy", "cacheThreshold": "cache_threshold"}
 _SETTINGS = {
     "tokenBudget": "token_budget",
     "decodeCap": "decode_cap",
@@ -49,6 +51,7 @@ def plan_to_json(plan: Plan | Infeasible) -> dict[str, Any]:
         "maxModelLength": plan.max_model_length,
         "gpus": plan.gpus,
         "router": plan.router,
+        **({"routing": _named(plan.routing, _ROUTING)} if plan.router else {}),
         "roles": [_role_to_json(role) for role in plan.roles],
         "memory": _named(plan.memory, _MEMORY),
         "settings": {key: getattr(plan.settings, name) for key, name in _SETTINGS.items()},
@@ -73,6 +76,9 @@ def plan_from_json(value: Mapping[str, Any]) -> Plan:
             memory=_memory_from_json(value["memory"]),
             settings=LiveSettings(**{n: value["settings"][k] for k, n in _SETTINGS.items() if k in value["settings"]}),
             router=value["router"],
+            routing=Routing(**{n: value["routing"][k] for k, n in _ROUTING.items()})
+            if "routing" in value
+            else Routing(),
             reasons=tuple(Reason(r["code"], r["message"]) for r in value["reasons"]),
             prediction=_prediction_from_json(value.get("predicted")),
             alternatives=tuple(_alternative_from_json(a) for a in value.get("alternatives", ())),

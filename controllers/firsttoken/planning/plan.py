@@ -27,8 +27,7 @@ from firsttoken.planning.forecast import Forecast, Question, at_work, figures, p
 from firsttoken.planning.kv_formats import kv_dtype_reason
 from firsttoken.planning.kv_groups import window_reason
 from firsttoken.planning.lengths import Lengths, choose_lengths, length_reason
-from firsttoken.planning.load.demand import request_shape
-from firsttoken.planning.memory import DEFAULT_UTILIZATION, block_tokens, groups_of
+from firsttoken.planning.memory import DEFAULT_UTILIZATION, groups_of
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.nearest import with_nearest
 from firsttoken.planning.numerics import choose_numerics
@@ -37,11 +36,12 @@ from firsttoken.planning.proposals import proposals
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.replicas import may_run_several, with_replicas
 from firsttoken.planning.roles import Profiles, Role, disaggregated, roles_of
-from firsttoken.planning.running import prefix_caching, running_reason
+from firsttoken.planning.routing import choose_routing, routing_reasons
+from firsttoken.planning.running import prefix_caching, running_reason, shape_of
 from firsttoken.planning.settings import decode_cap
 from firsttoken.planning.sizing import Chooser, Forecasting, Sized, fewest, size
 from firsttoken.planning.start import start_of
-from firsttoken.planning.types import Infeasible, LiveSettings, ModelFacts, Plan, Reason, RolePlan
+from firsttoken.planning.types import Infeasible, LiveSettings, ModelFacts, Plan, Reason, RolePlan, Routing
 from firsttoken.planning.workload import resolve
 
 __all__ = ["fits", "make_plan", "with_replicas"]
@@ -138,16 +138,13 @@ class Sizes:
 
 
 def _question(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes, calibration: Calibration) -> Question:
-    work, block = sizes.lengths.workload, max(block_tokens(role.profile) for role in sizes.roles)
-    caching = prefix_caching(spec, work)
-    groups = groups_of(facts, sizes.roles[-1].profile)
     return Question(
         facts=facts,
-        shape=request_shape(work, sizes.max_model_length, prefix_caching=caching, block=block, groups=groups),
+        shape=shape_of(spec, facts, sizes.roles, sizes.lengths.workload, sizes.max_model_length),
         promises=promises_of(spec),
         promised=bool(spec.slos),
         bounds=tuple(spec.measurement.prompt_token_buckets),
-        rate=work.requests_per_second,
+        rate=sizes.lengths.workload.requests_per_second,
         calibration=calibration,
     )
 
@@ -172,6 +169,9 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Pla
     engines = [_choose_engine(spec, facts, r, s, shared) for r, s in zip(roles, sized, strict=True)]
     choices = [choice for choice, _ in engines]
     several = may_run_several(spec, sum(s.candidate.gpus for s in sized))
+    router = len(roles) > 1 or (shared.prefix_caching and several)
+    shape = shape_of(spec, facts, roles, lengths.workload, length)
+    routing = choose_routing(shape) if router else Routing()
     reasons = (
         model_reason(facts),
         *sizes.reasons,
@@ -182,6 +182,7 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Pla
         *_labelled(roles, [said for _, said in engines]),
         caching_reason(spec, lengths.workload, shared.prefix_caching),
         router_reason(len(roles), shared.prefix_caching, several),
+        *routing_reasons(shape, routing),
     )
     return Plan(
         layout="Disaggregated" if len(roles) > 1 else "Colocated",
@@ -190,7 +191,8 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Pla
         roles=tuple(_role_plan(spec, r, c, s) for r, c, s in zip(roles, choices, sized, strict=True)),
         memory=sized[-1].candidate.memory,
         settings=_live(spec, sized, choices),
-        router=len(roles) > 1 or (shared.prefix_caching and several),
+        router=router,
+        routing=routing,
         reasons=reasons,
     )
 

@@ -4,12 +4,13 @@ More running requests take a larger sampler and more CUDA graphs and leave less 
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 
 from firsttoken.api.engine import EnginePins
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
-from firsttoken.planning.load.demand import request_shape
+from firsttoken.planning.load.demand import RequestShape, request_shape
 from firsttoken.planning.load.held import HeldKV
 from firsttoken.planning.load.steady import DECODE, PREFILL
 from firsttoken.planning.memory import EngineLoad, block_tokens, groups_of, memory_budget
@@ -23,6 +24,19 @@ def prefix_caching(spec: InferenceServiceSpec, work: ResolvedWorkload) -> bool:
     """Whether the engine keeps prefixes: as pinned, else as the workload suggests."""
     pinned = spec.engine.pins.prefix_caching if spec.engine.pins else None
     return work.prefix_caching if pinned is None else pinned
+
+
+def shape_of(
+    spec: InferenceServiceSpec,
+    facts: ModelFacts,
+    roles: Sequence[Role],
+    work: ResolvedWorkload,
+    max_model_length: int,
+) -> RequestShape:
+    """Lengths of the requests, and what of them is cached, in the largest KV blocks of the roles."""
+    block = max(block_tokens(role.profile) for role in roles)
+    caching, groups = prefix_caching(spec, work), groups_of(facts, roles[-1].profile)
+    return request_shape(work, max_model_length, prefix_caching=caching, block=block, groups=groups)
 
 
 def held_by(

@@ -185,6 +185,21 @@ class LiveSettings:
 
 
 @dataclass(frozen=True)
+class Routing:
+    """How vllm-router chooses among the replicas that serve or prefill. The defaults are those of its command line
+    (0.1.17), and what plans were rendered with that don't say.
+
+    `cache_threshold`: a known beginning is followed that is a larger part of the prompt. Loads differ too much where
+    the largest exceeds the smallest by more than `most_ahead` *and* is above `most_times` of it.
+    """
+
+    policy: str = "cache_aware"  # cache_aware | power_of_two
+    cache_threshold: float = 0.3
+    most_ahead: int = 64  # --balance-abs-threshold, requests
+    most_times: float = 1.5  # --balance-rel-threshold
+
+
+@dataclass(frozen=True)
 class Plan:
     """A deployment that fits, and why."""
 
@@ -198,6 +213,7 @@ class Plan:
     reasons: tuple[Reason, ...] = ()
     prediction: Prediction | None = None
     alternatives: tuple[Alternative, ...] = ()
+    routing: Routing = Routing()  # frozen; what the router does, where there is one
 
     @property
     def gpus(self) -> int:

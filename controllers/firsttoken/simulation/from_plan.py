@@ -7,6 +7,7 @@ import numpy as np
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.memory import DEFAULT_UTILIZATION, EngineLoad, block_tokens, memory_budget
+from firsttoken.planning.routing import CACHE_AWARE
 from firsttoken.planning.timing.device import device_from_profile
 from firsttoken.planning.timing.links import link_between
 from firsttoken.planning.timing.step import StepModel
@@ -84,7 +85,9 @@ def _pool(plan: Plan, role: RolePlan, engine: RoleEngine) -> Pool:
 
 def _policy(plan: Plan, role: RolePlan) -> Policy:
     """As rendered (manifests/router.py); Envoy alone takes the smaller load of two drawn at random."""
-    return CacheAware() if plan.router and role.role != "decode" else PowerOfTwo()
+    if not plan.router or role.role == "decode" or plan.routing.policy != CACHE_AWARE:
+        return PowerOfTwo()
+    return CacheAware(plan.routing.cache_threshold, plan.routing.most_ahead, plan.routing.most_times)
 
 
 def _engine(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> RoleEngine:

@@ -6,6 +6,7 @@ is taken, as vllm-router does.
 
 from dataclasses import dataclass
 
+from firsttoken.planning.types import Routing
 from firsttoken.simulation.errors import SimulationInputError
 
 ROUND_ROBIN, LEAST_LOADED, POWER_OF_TWO, CACHE_AWARE = range(4)
@@ -42,9 +43,9 @@ class CacheAware:
     equally long beginnings the one at the smallest load.
     """
 
-    least_match: float = 0.3
-    most_ahead: int = 64
-    most_times: float = 1.5
+    least_match: float = Routing.cache_threshold
+    most_ahead: int = Routing.most_ahead
+    most_times: float = Routing.most_times
     held: bool = False
 
     def __post_init__(self) -> None:
