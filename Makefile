@@ -109,8 +109,9 @@ accuracy-cpu: possible $(STAMP) ## Write docs/accuracy-cpu.md: the simulator aga
 bench-plan: $(STAMP) ## How long a plan takes, and its candidates in the simulator
 	$(BIN)/python bench/plan.py
 
-bench-load: $(STAMP) ## The planner's load model against the simulator (a minute)
+bench-load: $(STAMP) ## The planner's load model against the simulator, one replica and several behind a router (ten minutes)
 	$(BIN)/python bench/load_model.py
+	$(BIN)/python bench/load_routers.py
 
 bench-simulator: $(STAMP) ## How fast the simulator is (TRACE=path of the whole trace; PEERS=1 runs others beside it)
 	TRACE="$(TRACE)" PEERS="$(PEERS)" $(BIN)/python bench/simulator.py

@@ -83,30 +83,33 @@ class Both:
         facts = model_facts(ModelSpec(uri=f"hf://meta-llama/{case.model}"))
         assert not isinstance(facts, Infeasible)  # noqa: S101 - it is in the catalogue
         model = StepModel(facts, device, tensor_parallel=case.ranks)
-        self._load = LoadModel(model, RequestShape(prompts, outputs, case.shared), limits)
-        self._table = step_table(model, limits.token_budget, min(limits.max_running, limits.token_budget))
-        self._settings = EngineSettings(
+        self.load = LoadModel(model, RequestShape(prompts, outputs, case.shared), limits)
+        self.table = step_table(model, limits.token_budget, min(limits.max_running, limits.token_budget))
+        self.settings = EngineSettings(
             limits.token_budget,
             min(limits.max_running, limits.token_budget),
             limits.kv_tokens // 16,
-            stages=self._table.stages(),
+            stages=self.table.stages(),
         )
-        self.capacity = largest_rate(self._load, ()).rate
+        self.capacity = largest_rate(self.load, ()).rate
 
     def predicted(self, rate: float) -> Times:
         """By the closed form."""
-        state = self._load.state(rate)
+        state = self.load.state(rate)
         return state.ttft.p50, state.ttft.p95, state.tpot.p95
 
     def simulated(self, rate: float) -> Times:
         """The mean over runs with other seeds."""
         return tuple(np.mean([self._run(rate, seed) for seed in range(SEEDS)], axis=0).tolist())  # type: ignore[return-value]
 
-    def _run(self, rate: float, seed: int) -> Times:
+    def work(self, rate: float) -> Workload:
+        """Its requests at `rate` a second."""
         case = self._case
         prefixes = SharedPrefixes(case.shared) if case.shared else None
-        work = Workload(LogNormal(*case.prompt, LONGEST), LogNormal(*case.output, LONGEST), Arrivals(rate), prefixes)
-        outcome = FastEngine(work.requests(seed, count=COUNT), self._settings, self._table).run()
+        return Workload(LogNormal(*case.prompt, LONGEST), LogNormal(*case.output, LONGEST), Arrivals(rate), prefixes)
+
+    def _run(self, rate: float, seed: int) -> Times:
+        outcome = FastEngine(self.work(rate).requests(seed, count=COUNT), self.settings, self.table).run()
         ttft, tpot = outcome.ttft[FIRST:], outcome.tpot[FIRST:]
         return float(np.quantile(ttft, 0.5)), float(np.quantile(ttft, 0.95)), float(np.nanquantile(tpot, 0.95))
 

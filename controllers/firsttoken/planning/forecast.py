@@ -13,10 +13,12 @@ from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, ceiling, keeps, largest_rate, targets
 from firsttoken.planning.load.replica import LoadModel, ReplicaState
 from firsttoken.planning.load.responses import Handover
+from firsttoken.planning.load.routers import Router
 from firsttoken.planning.parallelism import Candidate
+from firsttoken.planning.routing import ENVOY, router_before
 from firsttoken.planning.timing.device import Device, device_from_profile
 from firsttoken.planning.timing.step import StepModel
-from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction
+from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction, Routing
 from firsttoken.planning.words import milliseconds
 from firsttoken.planning.workload import default_slos
 
@@ -46,6 +48,7 @@ class Question:
     bounds: tuple[int, ...]  # of the prompt-length buckets
     rate: float | None  # requests a second of the service
     calibration: Calibration = field(default_factory=Calibration)
+    routing: Routing = ENVOY
     _curves: dict[tuple[object, ...], StepCurves] = field(default_factory=dict, repr=False, compare=False)
 
     def curves(
@@ -66,6 +69,10 @@ class Question:
             )
             self._curves[key] = StepCurves(model, self.shape, LARGEST_BUDGET)
         return self._curves[key]
+
+    def router(self, role: str, replicas: int) -> Router:
+        """What chooses among so many replicas of a role."""
+        return router_before(self.shape, self.routing, role, replicas)
 
     def target(self, metric: str) -> Target | None:
         """The promise of a metric that says most of its tail: over all requests if there is one, else of a bucket."""
@@ -126,6 +133,12 @@ class Forecast:
     def keeps(self, rate: float) -> bool:
         """Whether a replica keeps the promises at `rate` requests a second."""
         return keeps(self.load, self.promises, rate)
+
+    def behind(self, router: Router) -> "Forecast":
+        """The same replica among its like, expected to carry about as much as alone."""
+        if router == self.load.router:
+            return self
+        return replace(self, load=self.load.behind(router), near=self.near or self.goodput.rate)
 
     def with_limits(self, limits: EngineLimits, near: float = 0.0) -> "Forecast":
         """The same replica started with other limits, expected to carry about `near` requests a second."""
@@ -194,11 +207,16 @@ def rate_of(question: Question, forecasts: Sequence[Forecast], replicas: Sequenc
     return ASSUMED_LOAD * min(f.capacity * max(1, n) for f, n in zip(forecasts, replicas, strict=True))
 
 
-def at_work(forecasts: Sequence[Forecast], rate: float, replicas: Sequence[int]) -> tuple[Forecast, ...]:
-    """The same where prefill replicas hand over to the decode replicas that there are, at `rate` of the service."""
-    if len(forecasts) == 1:
-        return tuple(forecasts)
-    first, last = forecasts
+def at_work(
+    question: Question, forecasts: Sequence[Forecast], rate: float, replicas: Sequence[int]
+) -> tuple[Forecast, ...]:
+    """The same behind the router of as many as there are; prefill replicas hand over to the decode replicas that there
+    are, at `rate` of the service.
+    """
+    among = tuple(f.behind(question.router(f.role, n)) for f, n in zip(forecasts, replicas, strict=True))
+    if len(among) == 1:
+        return among
+    first, last = among
     decode = last.load.at(rate_of_each(rate, replicas[1]))
     return replace(first, load=first.load.handed_to(decode)), last
 

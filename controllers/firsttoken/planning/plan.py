@@ -10,6 +10,7 @@ from typing import Any
 
 from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
+from firsttoken.planning.among import among_others, among_reasons
 from firsttoken.planning.attention import choose_backend
 from firsttoken.planning.calibration import Calibration
 from firsttoken.planning.choice import alternatives, node_reason, shape_reason
@@ -35,8 +36,8 @@ from firsttoken.planning.promises import check_promises, promise_reasons
 from firsttoken.planning.proposals import proposals
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.replicas import may_run_several, with_replicas
-from firsttoken.planning.roles import Profiles, Role, disaggregated, roles_of
-from firsttoken.planning.routing import choose_routing, routing_reasons
+from firsttoken.planning.roles import Profiles, Role, disaggregated, labelled, roles_of
+from firsttoken.planning.routing import choose_routing, routing_of, routing_reasons
 from firsttoken.planning.running import prefix_caching, running_reason, shape_of
 from firsttoken.planning.settings import decode_cap
 from firsttoken.planning.sizing import Chooser, Forecasting, Sized, fewest, size
@@ -133,14 +134,17 @@ class Sizes:
 
     @property
     def forecasts(self) -> tuple[Forecast, ...]:
-        """Of the chosen shapes; empty without predictions."""
-        return tuple(s.forecast for s in self.sized if s.forecast is not None)
+        """Of the chosen shapes, among their like; empty without predictions."""
+        return tuple(s.among or s.forecast for s in self.sized if s.forecast is not None)
 
 
 def _question(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes, calibration: Calibration) -> Question:
+    shape = shape_of(spec, facts, sizes.roles, sizes.lengths.workload, sizes.max_model_length)
+    caching = prefix_caching(spec, sizes.lengths.workload)
     return Question(
         facts=facts,
-        shape=shape_of(spec, facts, sizes.roles, sizes.lengths.workload, sizes.max_model_length),
+        shape=shape,
+        routing=routing_of(len(sizes.roles), shape, caching=caching),
         promises=promises_of(spec),
         promised=bool(spec.slos),
         bounds=tuple(spec.measurement.prompt_token_buckets),
@@ -158,7 +162,7 @@ def _sized(
     length, sized = size(spec, facts, roles, lengths, chooser)
     if isinstance(chooser, Forecasting):
         check_promises(chooser.question, sized, spec.slos, lengths.workload)
-        sized = start_of(spec, chooser, roles, sized)
+        sized = among_others(chooser, start_of(spec, chooser, roles, sized))
     return Sizes(lengths, roles, numerics.dtype, numerics.reasons, length, sized)
 
 
@@ -179,10 +183,11 @@ def _engines(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes) -> Pla
         layout_reason(spec, len(roles)),
         *lengths.reasons,
         *length_reason(lengths, length, facts),
-        *_labelled(roles, [said for _, said in engines]),
+        *labelled(roles, [said for _, said in engines]),
         caching_reason(spec, lengths.workload, shared.prefix_caching),
         router_reason(len(roles), shared.prefix_caching, several),
         *routing_reasons(shape, routing),
+        *among_reasons(sized),
     )
     return Plan(
         layout="Disaggregated" if len(roles) > 1 else "Colocated",
@@ -210,7 +215,7 @@ def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes, profiles: Pro
     """The plan with what it should bring, what else was looked at, and what to evaluate next."""
     question, replicas = forecasting.question, [role.replicas for role in plan.roles]
     rate = rate_of(question, sizes.forecasts, replicas)
-    forecasts = at_work(sizes.forecasts, rate, replicas)
+    forecasts = at_work(question, sizes.forecasts, rate, replicas)
     prediction = predict(question, forecasts, replicas, rate)
     last = sizes.sized[-1]
     limits = forecasting.limits()
@@ -220,17 +225,6 @@ def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes, profiles: Pro
     said = promise_reasons(prediction, forecasts, replicas)
     more = proposals(forecasting, sizes.roles, sizes.sized, partial(_apart, forecasting, sizes, profiles))
     return replace(plan, prediction=prediction, alternatives=others, reasons=(*plan.reasons, *said, *more))
-
-
-def _labelled(roles: tuple[Role, ...], said: list[list[Reason]]) -> list[Reason]:
-    """Reasons of all roles in order; with two roles each sentence begins with its role."""
-    if len(roles) == 1:
-        return said[0]
-    return [
-        replace(reason, message=f"{role.name}: {reason.message}")
-        for role, reasons in zip(roles, said, strict=True)
-        for reason in reasons
-    ]
 
 
 def _choose_engine(
@@ -280,6 +274,7 @@ def _by_prediction(said: list[Reason], sized: Sized, node: int, *, pinned: bool)
 
 
 def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice, sized: Sized) -> RolePlan:
+    found = sized.among or sized.forecast
     return RolePlan(
         role=role.name,
         accelerator=role.accelerator,
@@ -288,8 +283,8 @@ def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice, siz
         pipeline_parallel=choice.candidate.pipeline_parallel,
         engine_args=engine_args(spec, choice),
         environment=environment(role.profile, choice.candidate.memory.kv_cache_bytes),
-        capacity=figures(sized.forecast.capacity) if sized.forecast is not None else None,
-        keeps_slos=sized.forecast is None or sized.forecast.keeps_promises,
+        capacity=figures(found.capacity) if found is not None else None,
+        keeps_slos=found is None or found.keeps_promises,
         memory=choice.candidate.memory,
     )
 

@@ -1,7 +1,7 @@
 """The roles of a layout: `serve`, or `prefill` and `decode`, each with its device (Auto starts colocated)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
@@ -10,6 +10,7 @@ from firsttoken.planning.accelerators import near_names
 from firsttoken.planning.labels import check_labels
 from firsttoken.planning.lengths import Lengths
 from firsttoken.planning.refusal import InfeasibleError
+from firsttoken.planning.types import Reason
 
 Profiles = Mapping[str, AcceleratorProfileSpec]
 
@@ -88,3 +89,14 @@ def _check_vendors(prefill: Role, decode: Role) -> None:
     where = f"prefill on {prefill.profile.product} ({vendors[0]}), decode on {decode.profile.product} ({vendors[1]})"
     same = {"spec.accelerator.decode.type": prefill.accelerator, "spec.accelerator.prefill.type": decode.accelerator}
     raise InfeasibleError("Accelerator", f"{where}: {why}; {remedy}", same)
+
+
+def labelled(roles: tuple[Role, ...], said: list[list[Reason]]) -> list[Reason]:
+    """Reasons of all roles in order; with two roles each sentence begins with its role."""
+    if len(roles) == 1:
+        return said[0]
+    return [
+        replace(reason, message=f"{role.name}: {reason.message}")
+        for role, reasons in zip(roles, said, strict=True)
+        for reason in reasons
+    ]

@@ -8,10 +8,14 @@ each prompt to where the one before it went, until that replica has 64 requests 
 import math
 
 from firsttoken.planning.load.demand import RequestShape
+from firsttoken.planning.load.routers import LEAST_LOADED, POWER_OF_TWO, Router
+from firsttoken.planning.load.steady import DECODE
 from firsttoken.planning.types import Reason, Routing
 from firsttoken.planning.words import number
 
-CACHE_AWARE, POWER_OF_TWO = "cache_aware", "power_of_two"
+CACHE_AWARE = "cache_aware"
+
+ENVOY = Routing(POWER_OF_TWO)  # where no router stands between: the smaller load of two
 
 # Prompts that may follow the one before them for the shared prefix alone, part of all.
 FEW = 0.05
@@ -33,6 +37,20 @@ def choose_routing(shape: RequestShape) -> Routing:
     tried = [Routing(CACHE_AWARE, round(step * STEP, 2)) for step in steps]
     found = next((r for r in tried if followers(shape, r) <= FEW), tried[-1])
     return found if followers(shape, found) <= MANY else Routing(POWER_OF_TWO, least.cache_threshold)
+
+
+def routing_of(roles: int, shape: RequestShape, *, caching: bool) -> Routing:
+    """Of a layout: a split always has a router, replicas that do everything where they have caches to aim for."""
+    return choose_routing(shape) if roles > 1 or caching else ENVOY
+
+
+def router_before(shape: RequestShape, routing: Routing, role: str, replicas: int) -> Router:
+    """What chooses among the replicas of a role, for the load model. Decode replicas are chosen by load, by the smaller
+    of two, and so are those that Envoy stands before.
+    """
+    if role == DECODE or routing.policy != CACHE_AWARE:
+        return Router(POWER_OF_TWO, replicas)
+    return Router(LEAST_LOADED, replicas, followers(shape, routing))
 
 
 def followers(shape: RequestShape, routing: Routing) -> float:

@@ -30,6 +30,7 @@ class Sized:
     candidate: Candidate
     forecast: Forecast | None = None
     looked: tuple[Forecast, ...] = ()
+    among: Forecast | None = None  # the same behind the router of as many as will run
     decode_cap: int | None = None  # below max-num-seqs, where a promise asks for it
 
 

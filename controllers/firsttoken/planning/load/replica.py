@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from firsttoken.planning.load.curves import EngineLimits, StepCurves
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.responses import Handover, Replica
+from firsttoken.planning.load.routers import ALONE, Router
 from firsttoken.planning.load.steady import SERVE
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import Percentiles
@@ -61,30 +62,42 @@ class LoadModel:
         TTFT of a prefill engine includes the way to decode, as `handover` says; that of a decode engine is its own
         part: a place, and the first step.
         """
-        self.engine, self.role, self.handover = engine, role, handover
+        self.engine, self.role, self.handover, self.router = engine, role, handover, ALONE
         self.curves = StepCurves(model, shape, engine.token_budget)
 
     def with_limits(self, engine: EngineLimits) -> "LoadModel":
         """The same replica started otherwise; step times are shared."""
-        return self.of(self.curves.for_budget(engine.token_budget), engine, self.role, self.handover)
+        return self.of(
+            self.curves.for_budget(engine.token_budget), engine, self.role, self.handover, router=self.router
+        )
 
     @classmethod
     def of(
-        cls, curves: StepCurves, engine: EngineLimits, role: str = SERVE, handover: Handover | None = None
+        cls,
+        curves: StepCurves,
+        engine: EngineLimits,
+        role: str = SERVE,
+        handover: Handover | None = None,
+        *,
+        router: Router = ALONE,
     ) -> "LoadModel":
         """Of step times that are there already."""
         found = cls.__new__(cls)
-        found.engine, found.role, found.handover = engine, role, handover
+        found.engine, found.role, found.handover, found.router = engine, role, handover, router
         found.curves = curves.for_budget(engine.token_budget)
         return found
 
     def handed_to(self, decode: Replica) -> "LoadModel":
         """The same prefill engine in front of a decode engine that is in this state."""
-        return self.of(self.curves, self.engine, self.role, decode.handover())
+        return self.of(self.curves, self.engine, self.role, decode.handover(), router=self.router)
+
+    def behind(self, router: Router) -> "LoadModel":
+        """The same replica among others behind a router."""
+        return self.of(self.curves, self.engine, self.role, self.handover, router=router)
 
     def at(self, rate: float) -> Replica:
         """Its distributions at `rate` requests a second."""
-        return Replica(self.curves, self.engine, rate, self.role, self.handover)
+        return Replica(self.curves, self.engine, rate, self.role, self.handover, router=self.router)
 
     def state(self, rate: float, bounds: Sequence[int] = DEFAULT_BOUNDS) -> ReplicaState:
         """Its percentiles at `rate` requests a second; `bounds` are the rising upper bounds of the buckets, tokens."""

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from firsttoken.planning.load.curves import EngineLimits, PromptSteps, StepCurves
 from firsttoken.planning.load.demand import PromptClass
 from firsttoken.planning.load.probability import percentile
+from firsttoken.planning.load.routers import ALONE, Router
 from firsttoken.planning.load.steady import DECODE, PREFILL, solve
 from firsttoken.planning.load.token_times import TokenTimes
 from firsttoken.planning.load.waiting import LEAST_SLACK, NO_WAIT, Tail, Waiting, waiting
@@ -82,27 +83,36 @@ class Replica:
     """One replica at one rate."""
 
     def __init__(
-        self, curves: StepCurves, limits: EngineLimits, rate: float, role: str, handover: Handover | None = None
+        self,
+        curves: StepCurves,
+        limits: EngineLimits,
+        rate: float,
+        role: str,
+        handover: Handover | None = None,
+        *,
+        router: Router = ALONE,
     ) -> None:
-        """`curves` are shared between rates."""
+        """`curves` are shared between rates. `router`: what chooses it among its like."""
         self.curves, self.role, self._handover = curves, role, handover
         held = self._moved(round(curves.shape.prompts.mean)) if role == PREFILL else 0.0
-        self.steady = solve(curves, limits, rate, role, held)
-        n = self.steady.running
+        steady = solve(curves, limits, rate, role, held)
+        self._near, self._far = router.near(steady.running, steady.prefill_share), router.far
+        self.steady = replace(steady, spread=steady.spread * math.sqrt(self._far)) if self._far < 1 else steady
+        n = steady.running
         self._decode = decode = curves.decode(max(1.0, n)) if n > 0 else 0.0
         self._token = max(0.0, curves.full(n) - decode) / curves.room(n) if role != DECODE else 0.0
         self._steps: dict[PromptClass, PromptSteps] = {}
-        self._others = min(1.0, rate * curves.shape.mean_uncached * self._token)
+        self._others = min(1.0, min(1.0, self._near) * rate * curves.shape.mean_uncached * self._token)
 
     @cached_property
     def waiting(self) -> Waiting:
         """What every prompt waits."""
-        return waiting(self.curves, self.steady, self.steps)
+        return waiting(self.curves, self.steady, self.steps, self._near)
 
     @cached_property
     def token_times(self) -> TokenTimes:
         """Distribution of TPOT."""
-        return TokenTimes(self.curves, self.steady)
+        return TokenTimes(self.curves, self.steady, self._near, self._far)
 
     def first_tokens(self, prompts: Sequence[PromptClass]) -> FirstTokens:
         """Distribution of TTFT over these prompts, weighted by their shares."""

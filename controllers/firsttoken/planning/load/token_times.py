@@ -9,7 +9,7 @@ from firsttoken.planning.load.curves import StepCurves
 from firsttoken.planning.load.lengths import Stratum
 from firsttoken.planning.load.probability import log_normal_below, percentile, poisson_above
 from firsttoken.planning.load.steady import Steady
-from firsttoken.planning.load.waiting import LEAST_SLACK
+from firsttoken.planning.load.waiting import LEAST_SLACK, context_variation
 
 # Deviations of the number of running decodes, as a mean over a request's time (which evens out a third of the
 # variance): three points with the variance of a normal distribution, and their weights.
@@ -38,9 +38,10 @@ class TokenTimes:
     backlog that they find instead. No step is longer than a full one.
     """
 
-    def __init__(self, curves: StepCurves, steady: Steady) -> None:
-        """Of one engine in a steady state."""
-        self._rho = min(1.0, steady.prefill_share * steady.admitted / steady.rate)
+    def __init__(self, curves: StepCurves, steady: Steady, near: float = 1.0, far: float = 1.0) -> None:
+        """Of one engine in a steady state; `near` and `far`: of its router (routers.py)."""
+        self._near, self._far = min(1.0, near), far
+        self._rho = min(1.0, steady.prefill_share * steady.admitted / steady.rate) * self._near
         self._backlog = self._memory = self._unit = 0.0
         n, shape = steady.running, curves.shape
         full = 0.0
@@ -48,11 +49,12 @@ class TokenTimes:
             full, rest = curves.full(n + 1), max(LEAST_SLACK, 1 - self._rho)
             spread = shape.square_uncached / shape.mean_uncached
             work = spread / 2 * full / curves.room(n)
-            self._unit = steady.excess * spread / shape.mean_uncached
+            self._unit = steady.excess * (spread / shape.mean_uncached - (1 - far))
             added = min(MOST_ADDED, steady.admitted * steady.excess)
             self._backlog = work / rest * (1 - curves.decode(n + 1) / full) / (1 - added)
             self._memory = self._rho * work / rest**2 / full
-        deviation = math.sqrt(n) * steady.spread
+        # What a decode adds to a step is its context, and contexts differ.
+        deviation = math.sqrt(n) * steady.spread * context_variation(curves, steady)
         self._decodes = [curves.decode(max(1.0, n + 1 + z * deviation)) for z, _ in DEVIATIONS]
         self._first, self._longest = min(self._decodes), max(full, *self._decodes)
         self._curves, self._steady = curves, steady
@@ -66,12 +68,13 @@ class TokenTimes:
         return sum(p.share for p in self._parts)
 
     def _divide(self) -> Iterator[_Part]:
-        added = min(MOST_ADDED, self._steady.admitted * self._steady.excess)
-        outputs = [self._output(stratum, added) for stratum in self._curves.shape.output_strata]
-        for decode, (_, weight) in zip(self._decodes, DEVIATIONS, strict=True):
+        usual = min(MOST_ADDED, self._steady.admitted * self._steady.excess)
+        outputs = [self._output(stratum, usual) for stratum in self._curves.shape.output_strata]
+        for decode, (z, weight) in zip(self._decodes, DEVIATIONS, strict=True):
+            added = min(MOST_ADDED, usual * max(0.0, 1 + z * self._uneven()))
             excess = decode * added / (1 - added)
             for share, tokens, size, drained in outputs:
-                mean = excess * tokens
+                mean = excess * tokens * self._beside(tokens)
                 own = math.sqrt(mean * size) if mean * size <= 64 * self._backlog * self._backlog else 0.0
                 yield _Part(weight * share, tokens, decode, mean, size, drained, own)
 
@@ -82,6 +85,25 @@ class TokenTimes:
         cycle = (1 / (1 - added) ** 2 - 1) * tokens / (tokens + 4 * memory)
         drained = self._rho * self._backlog * (tokens / (tokens + memory)) ** 2
         return stratum.share, tokens, self._unit * (1 + cycle), drained
+
+    def _uneven(self) -> float:
+        """Deviation of the prompts that came while those that decode did, relative: what made many decode adds more
+        prompts to their steps, too.
+        """
+        steady, shape = self._steady, self._curves.shape
+        came = steady.admitted * steady.residence
+        spread = shape.square_uncached / shape.mean_uncached**2
+        return min(1.0, math.sqrt(self._far * spread / came)) if came > 0 and steady.excess else 0.0
+
+    def _beside(self, tokens: int) -> float:
+        """Prompts that come while a request makes its tokens, of those that Poisson arrivals would bring.
+
+        Few come close to its own, and as many as on average once it stays for longer than prompts are apart.
+        """
+        if self._near >= 1:
+            return 1.0
+        apart = self._steady.admitted * tokens * self._steady.tpot
+        return self._near + (1 - self._near) * apart / (1 + apart)
 
     def survival(self, t: float) -> float:
         """P(a request's mean TPOT > t)."""

@@ -134,8 +134,10 @@ class Waiting:
         return 1 - (1 - above) * (1 - self.places.survival(t)) if t >= 0 else above
 
 
-def waiting(curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps]) -> Waiting:
-    """Of one engine in a steady state; `steps` of a prompt there.
+def waiting(
+    curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps], near: float = 1.0
+) -> Waiting:
+    """Of one engine in a steady state; `steps` of a prompt there. `near`: prompts that come close to another (routers).
 
     A prompt that finds decodes waits for the end of their step and, with asynchronous scheduling, for the whole next
     one, which is composed already; without any it starts at once.
@@ -145,19 +147,24 @@ def waiting(curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], P
         step, busy = curves.decode(max(1.0, steady.running)) / curves.stages, -math.expm1(-steady.running)
     # Steps in which prompts come that share the one's own, or go into the one before it.
     gate = busy * step * (1 + curves.ahead)
-    return Waiting(step, step * curves.ahead, busy, _prompts_met(curves, steady, steps, gate), _places(curves, steady))
+    met = _prompts_met(curves, steady, steps, gate, near)
+    return Waiting(step, step * curves.ahead, busy, met, _places(curves, steady))
 
 
 def _prompts_met(
-    curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps], gate: float
+    curves: StepCurves, steady: Steady, steps: Callable[[PromptClass], PromptSteps], gate: float, near: float
 ) -> PromptQueue:
-    """Service time of a prompt: its share of full steps. `gate`: mean seconds in which all that come wait together."""
+    """Service time of a prompt: its share of full steps. `gate`: mean seconds in which all that come wait together.
+
+    Behind a router the queue is that of `near` times the load: for waiting only what comes close to another counts.
+    """
     rho = steady.prefill_share
     if steady.role == DECODE or not rho:
         return PromptQueue(0.0, (), 0.0, 0.0)
     shape, full = curves.shape, curves.steps(steady.running).full
     token, chunk = full / curves.room(steady.running), curves.chunk(steady.running)
-    beside, served, rest = steady.rate * gate, min(1.0, rho), max(0.0, 1 - rho)
+    beside, served = steady.rate * gate * near, min(1.0, min(1.0, rho) * near)
+    rest = 1 - served
     work = []
     for c in shape.prompt_classes:
         # The longest prompts are most of the work that is met in service, so a class counts by its mean square.
@@ -197,7 +204,7 @@ def _places(curves: StepCurves, steady: Steady) -> Tail:
     slack = max(LEAST_SLACK, 1 - share)
     spread = steady.spread if share < 1 else MOST_SPREAD
     if steady.kv_share > steady.running_share:
-        spread *= _variation(curves, steady)
+        spread *= context_variation(curves, steady)
     beta = slack * math.sqrt(places / share) / spread
     density = math.exp(-min(700.0, beta * beta / 2)) / math.sqrt(2 * math.pi)
     full = 1 / (1 + beta * normal_below(beta) / density) if density > 0 else 0.0
@@ -205,7 +212,7 @@ def _places(curves: StepCurves, steady: Steady) -> Tail:
     return Tail(full, scale, max(0.0, 1 - 1 / share) * OVERLOAD_SECONDS)
 
 
-def _variation(curves: StepCurves, steady: Steady) -> float:
+def context_variation(curves: StepCurves, steady: Steady) -> float:
     """Square root of E[k^2] / E[k]^2, k the KV of a running request: deviation of a Poisson number of such."""
     prompts, outputs = curves.shape.prompts, curves.shape.outputs
     mean = max(1.0, prompts.mean)

@@ -1,0 +1,58 @@
+"""What a replica carries among its like behind a router, which may be more than alone (load/routers.py)."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firsttoken.planning.choice import Limits
+from firsttoken.planning.forecast import Forecast, Question
+from firsttoken.planning.load.goodput import GRID_STEP
+from firsttoken.planning.replicas import margin
+from firsttoken.planning.sizing import Forecasting, Sized
+from firsttoken.planning.types import Reason
+from firsttoken.planning.words import number
+
+WORTH_SAYING = 1.05  # less is two steps of the grid of rates
+
+
+def among_others(forecasting: Forecasting, sized: tuple[Sized, ...]) -> tuple[Sized, ...]:
+    """Each role as it carries its rate on the fewest replicas. Shapes and budgets were compared alone, and stand.
+
+    Prefill and decode without a rate share out the GPUs afterwards, so nobody knows how many there are of each: alone.
+    """
+    question = forecasting.question
+    if len(sized) > 1 and question.rate is None:
+        return sized
+    limits = forecasting.limits() if len(sized) == 1 else replace(forecasting.limits(), gpus=None)
+    return tuple(replace(s, among=_among(question, s.forecast, limits)) if s.forecast else s for s in sized)
+
+
+def _among(question: Question, found: Forecast, limits: Limits) -> Forecast:
+    count = limits.count(found)
+    if limits.rate is not None and not limits.fixed and found.keeps_promises:
+        # One step of the grid more, on which capacities lie.
+        rate = limits.rate * (1 + margin(found.interval)) * GRID_STEP * 1.001
+
+        def enough(replicas: int) -> bool:
+            return found.behind(question.router(found.role, replicas)).keeps(rate / replicas)
+
+        count = max(limits.least, 1 + bisect_left(range(1, count), True, key=enough))
+    return found.behind(question.router(found.role, count))
+
+
+def among_reasons(sized: Sequence[Sized]) -> tuple[Reason, ...]:
+    """Where a replica carries more among others, or less, than alone: by how much."""
+    said = []
+    for one in sized:
+        alone, among = one.forecast, one.among
+        if alone is None or among is None or not alone.goodput.rate or not among.goodput.rate:
+            continue
+        part = among.goodput.rate / alone.goodput.rate
+        if not 1 / WORTH_SAYING < part < WORTH_SAYING:
+            how = "spreads requests more evenly than chance" if part > 1 else "sends some after each other"
+            text = (
+                f"one of {among.load.router.replicas} {among.role} replicas carries {number(among.capacity)} "
+                f"requests/s within the SLOs, alone {number(alone.capacity)}: what chooses among them {how}"
+            )
+            said.append(Reason("SpreadByRouter", text))
+    return tuple(said)
