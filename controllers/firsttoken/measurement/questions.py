@@ -1,0 +1,59 @@
+"""Every question the operator asks Prometheus: about the whole fleet at once, the same number whatever its size.
+
+Asked over a range with one step a block, so that one answer holds a window's blocks. Counters are asked by `increase`,
+which bridges restarts; `resets` tells of them. What each series means: contract.py.
+"""
+
+from dataclasses import dataclass
+
+# Labels that the scrape gives (DESIGN §4).
+NAMESPACE, SERVICE, REVISION, ROLE = "namespace", "firsttoken_service", "firsttoken_revision", "role"
+_PART = f"{NAMESPACE}, {SERVICE}, {REVISION}, {ROLE}"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A name, PromQL in which `$block` stands for a block's length, and the label that tells its answers apart."""
+
+    name: str
+    text: str
+    label: str = ""
+
+    def over(self, seconds: float) -> str:
+        """The PromQL for blocks of this many seconds."""
+        return self.text.replace("$block", f"{round(seconds * 1000)}ms")
+
+
+def _increase(name: str, series: str, label: str = "") -> Question:
+    by = f"{_PART}, {label}" if label else _PART
+    return Question(name, f"sum by ({by}) (increase({series}[$block]))", label)
+
+
+def _gauge(name: str, aggregate: str, series: str, label: str = "") -> Question:
+    by = f"{_PART}, {label}" if label else _PART
+    return Question(name, f"{aggregate} by ({by}) ({aggregate}_over_time({series}[$block]))", label)
+
+
+_BUCKET, _PHASE = "prompt_tokens", "phase"
+
+QUESTIONS = (
+    _increase("prefill_seconds", 'firsttoken_ttft_stage_seconds_sum{stage="prefill"}', _BUCKET),
+    _increase("prefills", 'firsttoken_ttft_stage_seconds_count{stage="prefill"}', _BUCKET),
+    _increase("prompts", "firsttoken_prompt_tokens_count", _BUCKET),
+    _increase("prompt_tokens", "firsttoken_prompt_tokens_sum", _BUCKET),
+    _increase("cached_tokens", "firsttoken_cached_prompt_tokens_total", _BUCKET),
+    _increase("tpot_seconds", "firsttoken_tpot_seconds_sum", _BUCKET),
+    _increase("tpots", "firsttoken_tpot_seconds_count", _BUCKET),
+    _increase("kv_tokens", "firsttoken_request_kv_tokens_sum", _BUCKET),
+    _increase("kv_requests", "firsttoken_request_kv_tokens_count", _BUCKET),
+    _increase("steps", "firsttoken_step_tokens_count", _PHASE),
+    _increase("step_tokens", "firsttoken_step_tokens_sum", _PHASE),
+    _increase("preemptions", "firsttoken_kv_allocation_failures_total"),
+    _gauge("running", "avg", "firsttoken_running_requests", _PHASE),
+    _gauge("least_budget", "min", "firsttoken_token_budget"),
+    _gauge("most_budget", "max", "firsttoken_token_budget"),
+    _gauge("least_generation", "min", "firsttoken_settings_generation"),
+    _gauge("most_generation", "max", "firsttoken_settings_generation"),
+    Question("engines", f"count by ({_PART}) (count_over_time(firsttoken_token_budget[$block]))"),
+    Question("resets", f"sum by ({_PART}) (resets(firsttoken_step_tokens_count[$block]))"),
+)

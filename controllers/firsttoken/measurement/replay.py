@@ -1,0 +1,163 @@
+"""The measured mix of prompts through one engine, step by step: how prompts meet in steps, and decodes meet prompts.
+
+How many prompts share a step depends on when they come and how long steps are; means don't tell it. So some thousand
+prompts of the measured lengths arrive at the measured rate, by numbers that are the same each time. Decodes are a
+constant number. vLLM composes a step while the one before it runs, so a prompt waits for the next but one.
+"""
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import NormalDist
+
+from firsttoken.measurement.composition import Composition
+from firsttoken.measurement.step_curve import StepCurve
+
+PROMPTS = 1000
+_OUTPUT_SPREAD = (
+    0.75  # of log-normal outputs: the ratio of P95 to P50 is 3.4; a contract with sums only doesn't tell it
+)
+_FEW = 0.5  # decodes on average: below, a prompt mostly finds nobody and starts at once
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Means over requests, in the model's own seconds."""
+
+    prefill: float  # the prefill stage
+    mixed: float  # of a token after the first: time in steps with prompts
+    alone: float  # the same in steps of decodes alone
+    steps: float  # steps with prompts, for each prompt
+
+
+@dataclass
+class _Request:
+    """Tokens and seconds; `number` counts steps."""
+
+    arrival: float
+    done: float
+    left: float
+    output: float
+    start: float = -1.0
+    stage: float = 0.0
+    number: int = 0  # of steps until its first token
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step with prompts in it: (tokens before, tokens), whose they are, and whose last ones."""
+
+    chunks: list[tuple[float, float]]
+    prompts: list[_Request]
+    ended: list[_Request]
+
+
+def replay(found: Composition, curve: StepCurve, scale: tuple[float, float]) -> Replayed:
+    """`scale`: measured over predicted seconds of steps with prompts, and of those without."""
+    engine = _Engine(curve, found.room, scale, busy=found.running >= _FEW)
+    requests = list(_requests(found))
+    engine.run(requests)
+    mixed = alone = 0.0
+    for one in requests:
+        steps, seconds = engine.between(one.number, one.number + one.output)
+        mixed += seconds / one.output
+        alone += 1 - steps / one.output
+    count = len(requests)
+    return Replayed(
+        prefill=sum(r.stage for r in requests) / count / scale[0],
+        mixed=mixed / count / scale[0],
+        alone=alone / count * curve.decode,
+        steps=len(engine.numbers) / count,
+    )
+
+
+class _Engine:
+    """Prompts first come, first served, beside decodes that never end."""
+
+    def __init__(self, curve: StepCurve, room: float, scale: tuple[float, float], *, busy: bool) -> None:
+        self._curve, self._room, self._scale = curve, room, scale[0]
+        self._pause = curve.decode * scale[1] if busy else 0.0
+        self._now, self._number = 0.0, 0
+        self.numbers: list[int] = []  # of the steps with prompts
+        self._sums: list[float] = [0.0]  # of their seconds, up to each
+
+    def run(self, requests: list[_Request]) -> None:
+        """All of them, in order of arrival."""
+        queue = deque(requests)
+        step: _Step | None = None
+        while queue or step is not None:
+            following = self._composed(queue)
+            if step is None and following is None:
+                self._wait(queue[0].arrival)
+                continue
+            if step is None and not self._pause:
+                step, following = following, None  # nothing runs that it would have to wait for
+            self._run(step)
+            step = following
+
+    def between(self, first: float, last: float) -> tuple[int, float]:
+        """Steps with prompts among those after the first `first` and up to `last`, and their seconds."""
+        a, b = bisect_left(self.numbers, first), bisect_left(self.numbers, last)
+        return b - a, self._sums[b] - self._sums[a]
+
+    def _composed(self, queue: deque[_Request]) -> _Step | None:
+        """Of the prompts that are there now."""
+        room, step = self._room, _Step([], [], [])
+        while queue and queue[0].arrival <= self._now and room >= 1:
+            one = queue[0]
+            own = min(one.left, room)
+            step.chunks.append((one.done, own))
+            step.prompts.append(one)
+            one.done, one.left, room = one.done + own, one.left - own, room - own
+            if one.left <= 0:
+                step.ended.append(queue.popleft())
+        return step if step.chunks else None
+
+    def _wait(self, arrival: float) -> None:
+        """Nobody is there: decodes go on until somebody comes."""
+        if self._pause:
+            steps = max(1, math.ceil((arrival - self._now) / self._pause))
+            self._now, self._number = self._now + steps * self._pause, self._number + steps
+        self._now = max(self._now, arrival)
+
+    def _run(self, step: _Step | None) -> None:
+        start, number = self._now, self._number
+        seconds = self._pause if step is None else self._curve.seconds(step.chunks) * self._scale
+        self._now, self._number = start + seconds, number + 1
+        if step is None:
+            return
+        self.numbers.append(number)
+        self._sums.append(self._sums[-1] + seconds)
+        for one in step.prompts:
+            one.start = start if one.start < 0 else one.start
+        for one in step.ended:
+            one.stage, one.number = self._now - one.start, number + 1
+
+
+def _requests(found: Composition) -> Iterator[_Request]:
+    """Prompts of the measured lengths, as Poisson arrivals."""
+    ends, draw = list(accumulate(p.requests for p in found.prompts)), _Numbers()
+    now = 0.0
+    for _ in range(PROMPTS):
+        now -= math.log(draw.next()) / found.rate
+        bucket = found.prompts[min(len(ends) - 1, bisect_left(ends, draw.next() * ends[-1]))]
+        length = max(1.0, bucket.uncached + bucket.spread * (2 * draw.next() - 1))
+        normal = NormalDist().inv_cdf(draw.next())
+        mean = max(1.0, found.output - 1)
+        output = mean * math.exp(_OUTPUT_SPREAD * normal - _OUTPUT_SPREAD**2 / 2)
+        yield _Request(now, bucket.cached, length, max(1.0, round(output)))
+
+
+class _Numbers:
+    """Evenly spread in (0, 1), the same each time: Knuth's MMIX generator."""
+
+    def __init__(self) -> None:
+        self._state = 88172645463325252
+
+    def next(self) -> float:
+        """The next one."""
+        self._state = (self._state * 6364136223846793005 + 1442695040888963407) % 2**64
+        return ((self._state >> 33) + 0.5) / 2**31
