@@ -18,6 +18,7 @@ MAY_BE_EMPTY = frozenset(
         *("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName"),
         *("serviceAccount.name", "serviceAccount.annotations", "networkPolicy.extraEgress"),
         *("metrics.serviceMonitor.interval", "metrics.podMonitor.interval"),
+        "prometheus.url",
     }
 )
 # Handed to Kubernetes as they are. Null is helm's only way to leave out a part of their defaults, for instance

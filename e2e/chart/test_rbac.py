@@ -68,6 +68,7 @@ def used() -> Rights:
     for kind in (SERVICE, REVISION, *CHILDREN, PROFILE):  # kopf's watches
         found[kind.group, kind.plural] |= {"list", "watch"}
     found[SERVICE.group, f"{SERVICE.plural}/status"] = {"patch"}
+    found[REVISION.group, f"{REVISION.plural}/status"] = {"patch"}
     found[SERVICE.group, f"{SERVICE.plural}/finalizers"] = {"update"}  # OwnerReferencesPermissionEnforcement
     for kind, verbs in handed_on():
         found[kind] |= verbs

@@ -35,7 +35,7 @@ def test_every_field_left_empty_is_named() -> None:
 @pytest.mark.parametrize("nested", [False, True], ids=["outer", "inner"])
 def test_every_section_left_empty_is_named(nested: bool) -> None:
     wanted = {path for path, section in paths() if section and nested is ("." in path)}
-    assert len(wanted) == (3 if nested else 10)
+    assert len(wanted) == (3 if nested else 11)
     assert missing(fault(values=emptied(wanted))) == wanted
 
 

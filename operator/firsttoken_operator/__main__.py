@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -19,6 +20,7 @@ from firsttoken_operator.cluster import Cluster, connect
 from firsttoken_operator.handlers import State, registry
 from firsttoken_operator.health import health_server
 from firsttoken_operator.leadership import STOP_SECONDS, Candidacy, lead, until_dead
+from firsttoken_operator.prometheus import Prometheus, is_url
 
 log = logging.getLogger("firsttoken")
 
@@ -49,6 +51,8 @@ async def _run(args: argparse.Namespace) -> int:
         kubeconfig=kubeconfig,
         namespaces=args.namespace,
         workers=args.workers,
+        prometheus=Prometheus(args.prometheus_url, args.prometheus_window) if args.prometheus_url else None,
+        interval=args.prometheus_interval,
     )
 
     # A restarted container keeps its pod's name and must not take itself for its predecessor.
@@ -102,6 +106,19 @@ def _candidacy(args: argparse.Namespace, cluster: Cluster, identity: str) -> Can
     return Candidacy(cluster, args.leader_election_id, namespace, identity)
 
 
+def _url(text: str) -> str:
+    if text and not is_url(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL: give one such as http://prometheus.monitoring:9090")
+    return text
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 1 <= (seconds := float(text)) <= 86_400:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds, from 1 to 86400")
+
+
 def _parser() -> argparse.ArgumentParser:
     images = Images()
     parser = argparse.ArgumentParser(prog="firsttoken-operator", description="Run the Firsttoken operator.")
@@ -118,6 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     switch = argparse.BooleanOptionalAction
     add("--ask-envoys", action=switch, default=True, help="let each Envoy confirm its routes; needs a way to pods")
     add("--pod-proxy", help="HTTP proxy by which pods are reached from where there is no way to them")
+    add(
+        "--prometheus-url",
+        type=_url,
+        help="base URL of Prometheus, such as http://prometheus.monitoring:9090; none: ask nobody",
+    )
+    add("--prometheus-interval", type=_seconds, default=300.0, help="seconds between two rounds of questions to it")
+    add("--prometheus-window", type=_seconds, default=1800.0, help="seconds of measurements that a round looks at")
     add("--leader-elect", action=switch, default=False, help="work only while holding a Lease")
     add("--leader-election-id", default="firsttoken-operator", help="name of the Lease (default: %(default)s)")
     add("--leader-election-namespace", help="its namespace; default: the pod's, or default")

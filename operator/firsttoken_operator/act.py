@@ -53,17 +53,29 @@ async def sync_pods(cluster: Cluster, namespace: str, syncs: Iterable[Sync]) -> 
 
 
 async def finish(cluster: Cluster, observation: Observation, decision: Decision) -> None:
-    """Events, status, deletions: after the objects, so that the status never claims what was not done.
+    """Calibration, events, status, deletions: after the objects, so that the status never claims what was not done.
 
     Events come before the status: after a crash between them they are told once more, and counted, not lost.
     """
     service = observation.service
+    for measured in decision.calibrate:
+        await _calibrate(cluster, measured)
     for event in decision.events:
         await _tell_if_possible(cluster, service, event, observation.now)
     if decision.status is not None:
         await write_status(cluster, service, decision.status)
     for obj in decision.delete:
         await cluster.delete(obj)
+
+
+async def _calibrate(cluster: Cluster, obj: Mapping[str, Any]) -> None:
+    """What was measured is kept if that is possible: without it the next plan is less sure, and nothing else."""
+    try:
+        await cluster.apply(obj, subresource="status")
+    except ClusterError as error:
+        if not (error.is_refusal or error.status == 409):  # 409: another record has its name by now
+            raise
+        log.warning("calibration of %s not written: %s", obj["metadata"]["name"], error)
 
 
 async def write_status(cluster: Cluster, service: Mapping[str, Any], status: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ Only `on.event` handlers: they need no finalizers, no progress annotations and n
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import chain, repeat
@@ -22,6 +22,8 @@ from firsttoken_operator.cluster import Cluster, ClusterError, connect
 from firsttoken_operator.gather import Key
 from firsttoken_operator.hub import Hub
 from firsttoken_operator.kinds import CHILDREN, PROFILE, REVISION, SERVICE
+from firsttoken_operator.measuring import Fleet
+from firsttoken_operator.prometheus import Prometheus
 from firsttoken_operator.reconciler import Reconciler
 from firsttoken_operator.workqueue import Workqueue
 
@@ -29,6 +31,7 @@ log = logging.getLogger("firsttoken")
 
 
 SWEEP_SECONDS = 300.0
+FIRST_SECONDS = 15.0  # that the first answer of Prometheus is waited for
 
 
 @dataclass
@@ -41,6 +44,8 @@ class State:
     kubeconfig: str | None = None
     namespaces: list[str] = field(default_factory=list)  # none: all
     workers: int = 8
+    prometheus: Prometheus | None = None  # None: nothing is measured
+    interval: float = 300.0  # of the questions to it, seconds
     queue: Workqueue[Key] = field(default_factory=Workqueue)
     profiles_of: dict[Key, frozenset[str]] = field(default_factory=dict)  # known services -> profiles they name
     exits: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -72,13 +77,36 @@ def _startup(state: State) -> Any:
         cluster = await state.exits.enter_async_context(connect(state.kubeconfig))
         metrics.QUEUE_LENGTH.set_function(lambda: len(state.queue))
         metrics.SERVICES.set_function(lambda: len(state.profiles_of))
+        fleet = await _measuring(state)
         reconciler = Reconciler(
-            cluster, state.queue, state.images, ask_envoys=state.ask_envoys, pod_proxy=state.pod_proxy, hub=Hub()
+            cluster,
+            state.queue,
+            state.images,
+            ask_envoys=state.ask_envoys,
+            pod_proxy=state.pod_proxy,
+            hub=Hub(),
+            fleet=fleet,
         )
         state.tasks += [asyncio.create_task(state.queue.work(reconciler.handle)) for _ in range(state.workers)]
         state.tasks.append(asyncio.create_task(_sweep(state, cluster)))
 
     return start
+
+
+async def _measuring(state: State) -> Fleet | None:
+    """The measurements, asked for once before anything is decided: a restart must not look like an outage."""
+    if state.prometheus is None:
+        return None
+
+    def wake(keys: Iterable[Key] | None) -> None:
+        for key in list(state.profiles_of) if keys is None else keys:
+            if key in state.profiles_of:
+                state.queue.add(key)
+
+    fleet = Fleet(state.prometheus, wake)
+    await fleet.round(FIRST_SECONDS)
+    state.tasks.append(asyncio.create_task(fleet.run(state.interval)))
+    return fleet
 
 
 async def _sweep(state: State, cluster: Cluster) -> None:

@@ -19,6 +19,7 @@ from firsttoken_operator.envoys import EnvoyAsker
 from firsttoken_operator.gather import Key, ask_envoys, gather, look_up_unseen
 from firsttoken_operator.hub import Hub
 from firsttoken_operator.kinds import REVISION, SERVICE
+from firsttoken_operator.measuring import Fleet
 from firsttoken_operator.workqueue import Workqueue
 
 log = logging.getLogger("firsttoken")
@@ -40,9 +41,11 @@ class Reconciler:
         ask_envoys: bool = True,
         pod_proxy: str | None = None,
         hub: Hub | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
         self._cluster, self._queue, self._images = cluster, queue, images
         self._hub = hub  # None: nobody is asked about models
+        self._fleet = fleet  # None: nobody is asked about measurements
         self._asker = EnvoyAsker(proxy=pod_proxy) if ask_envoys else None  # None: there is no way to pods from here
         self._contest = Contest()
         self._failures: Counter[Key] = Counter()
@@ -84,6 +87,8 @@ class Reconciler:
             if self._asker is not None:
                 self._asker.forget(key)
             return None
+        if self._fleet is not None:
+            observation = replace(observation, measurements=self._fleet.of(key))
         observation, decision = await self._decide(key, observation)
         apply, later, wait = self._contest.split(observation.service["metadata"]["uid"], decision.apply)
         decision = replace(decision, apply=apply, events=(*decision.events, *self._contested(observation, later)))

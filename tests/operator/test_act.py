@@ -146,3 +146,30 @@ def test_a_pod_that_went_in_between_needs_no_sync() -> None:
     cluster.fails["merge Pod/a"] = ClusterError(500, "InternalError", "x")
     with pytest.raises(ClusterError):
         asyncio.run(sync_pods(cluster, "apps", [Sync({"firsttoken.dev/role": "x"}, "c")]))  # type: ignore[arg-type]
+
+
+MEASURED = {**obj("InferenceRevision", "chat-1", uid="u"), "status": {"calibration": []}}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClusterError(403, "Forbidden", "may not patch"),
+        ClusterError(404, "NotFound", "gone"),
+        ClusterError(409, "Conflict", "another uid"),
+        ClusterError(422, "Invalid", "an older definition"),
+    ],
+)
+def test_a_calibration_that_can_t_be_written_is_no_reason_to_leave_the_rest(error: ClusterError) -> None:
+    cluster = FakeCluster()
+    cluster.fails["apply InferenceRevision/chat-1/status"] = error
+    act(cluster, Decision(calibrate=(MEASURED,), status={"x": 1}))
+    assert cluster.writes() == ["apply InferenceRevision/chat-1/status", "merge InferenceService/chat/status"]
+
+
+def test_a_calibration_is_tried_again_when_that_may_help() -> None:
+    cluster = FakeCluster()
+    cluster.fails["apply InferenceRevision/chat-1/status"] = ClusterError(503, "ServiceUnavailable", "later")
+    with pytest.raises(ClusterError):
+        act(cluster, Decision(calibrate=(MEASURED,), status={"x": 1}))
+    assert cluster.writes() == ["apply InferenceRevision/chat-1/status"]

@@ -22,6 +22,9 @@ liveness-port: leave it out, the probes ask port 8080
 metrics-port: leave it out, the Service and the monitors ask port 9090
 namespace: set watchNamespaces instead
 no-leader-elect: set leaderElection.enabled instead
+prometheus-interval: set prometheus.intervalSeconds instead
+prometheus-url: set prometheus.url instead
+prometheus-window: set prometheus.windowSeconds instead
 router-image: set workloadImages.router instead
 workers: set workers instead
 {{- end -}}

@@ -14,6 +14,10 @@
 - apiGroups: [firsttoken.dev]
   resources: [inferencerevisions]
   verbs: [get, list, watch, create, patch, delete]
+# What was measured of one.
+- apiGroups: [firsttoken.dev]
+  resources: [inferencerevisions/status]
+  verbs: [patch]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]

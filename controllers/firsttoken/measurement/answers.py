@@ -46,9 +46,9 @@ def measurements_of(
                 namespace, service, revision, role = known
                 window = found[namespace, service].setdefault((revision, role), [{} for _ in range(blocks)])
                 for time, value in values:
-                    at = blocks - 1 - round((end - float(time)) / seconds)
+                    at, number = blocks - 1 - round((end - float(time)) / seconds), float(value)
                     if 0 <= at < blocks:
-                        window[at][question.name, told] = float(value)
+                        window[at][question.name, told] = number
             except (TypeError, ValueError, KeyError, AttributeError) as error:
                 raise AnswerError(f"a series of an answer can't be read ({error!r})") from error
     return {

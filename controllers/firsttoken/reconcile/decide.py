@@ -13,6 +13,7 @@ from firsttoken.api.service import InferenceService, InferenceServiceStatus
 from firsttoken.manifests.names import GATEWAY_ROLE, REVISION_LABEL, gateway_name, selector
 from firsttoken.planning.types import Infeasible
 from firsttoken.reconcile import records
+from firsttoken.reconcile.calibrating import calibrated
 from firsttoken.reconcile.conditions import OURS, Aspect, dated, transitions
 from firsttoken.reconcile.drift import drifted
 from firsttoken.reconcile.envoy_views import AWAITED, DEADLINE_SECONDS, Envoys, awaited_seconds, overdue, pause
@@ -151,7 +152,17 @@ def _conclude(
         return decision
     apply = tuple(o for o in _allowed(world) if drifted(o, _seen(world, o)))
     delete = () if observation.rejected or findings.taken else _obsolete(world)
-    return replace(decision, apply=apply, sync=_to_sync(world, apply), delete=delete)
+    return replace(decision, apply=apply, sync=_to_sync(world, apply), calibrate=_calibrated(world), delete=delete)
+
+
+def _calibrated(world: World) -> tuple[dict[str, Any], ...]:
+    """What is kept of the measurements. Profiles were read already, or there would be no world."""
+    observed = world.fleet.observed.records
+    try:
+        profiles = _profiles(world.observation)
+    except ValidationError:
+        return ()
+    return calibrated(world.observation.measurements, observed, profiles)
 
 
 def _told(

@@ -9,10 +9,11 @@ from firsttoken.manifests.names import gateway_name, gateway_routes_name
 from firsttoken.planning.explain import image_missing
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.planning.words import size
+from firsttoken.reconcile.calibrating import metrics_aspect
 from firsttoken.reconcile.conditions import Aspect
 from firsttoken.reconcile.envoy_views import AWAITED, Envoys
 from firsttoken.reconcile.fleet import Fleet
-from firsttoken.reconcile.objects import Progress, Ref, is_owned, progress, ref
+from firsttoken.reconcile.objects import Progress, Ref, is_owned, progress, ref, time_or
 from firsttoken.reconcile.observation import Observation
 from firsttoken.reconcile.revisions import Target
 from firsttoken.reconcile.routes import Versions, versions
@@ -21,6 +22,7 @@ from firsttoken.reconcile.verdict import Verdict
 from firsttoken.reconcile.waiting import waiting
 
 _SEE_READY = "condition Ready says why"
+SETTLED_SECONDS = 600.0  # until what became ready is expected to be measured
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Findings:
     available: Aspect | None = None
     rollout: Aspect | None = None
     awaited: Aspect | None = None
+    metrics: Aspect | None = None
 
     @property
     def waits(self) -> bool:
@@ -49,7 +52,9 @@ class Findings:
         yield Aspect("Ready", verdict.ready, verdict.reason, verdict.message)
         if not verdict.ready:  # whole: Flux and Argo CD show this one alone
             yield Aspect("Stalled" if verdict.stalled else "Reconciling", True, verdict.reason, verdict.message)
-        yield from (a for a in (self.planned, self.available, self.rollout, self.awaited) if a is not None)
+        yield from (
+            a for a in (self.planned, self.available, self.rollout, self.awaited, self.metrics) if a is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,19 @@ def judge(world: World) -> Findings:
         available=available,
         rollout=_rollout(world.fleet, world.flow, verdict),
         awaited=_awaited(world, verdict, available),
+        metrics=_metrics(world),
     )
+
+
+def _metrics(world: World) -> Aspect | None:
+    """Of what has the requests, if it has pods."""
+    serving, now = world.flow.stable, world.observation.now
+    if serving is None or not any(world.fleet.replicas(serving).values()):
+        return None
+    ready = next((c for c in world.fleet.service.status.conditions if c.type == "Ready"), None)
+    since = time_or(ready.last_transition_time, now) if ready is not None and ready.status == "True" else now
+    settled = (now - since).total_seconds() >= SETTLED_SECONDS
+    return metrics_aspect(world.observation.measurements, serving, settled=settled)
 
 
 def _awaited(world: World, verdict: Verdict, available: Aspect) -> Aspect | None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from firsttoken.manifests.images import Images
+from firsttoken.measurement.blocks import Measurements
 from firsttoken.reconcile.envoy_views import Envoys
 from firsttoken.reconcile.objects import Object, Ref
 
@@ -20,7 +21,8 @@ class Observation:
     None if they were not asked: then what was written counts as arrived, and `Decision.ask` says whether asking could
     matter; `profiles` holds the AcceleratorProfiles that exist among those the spec names; `gateway_api` says whether
     the cluster knows HTTPRoutes. `model_config` is the config.json of a model that neither spec nor catalogue nor a
-    record knows, `model_fault` why the hub did not give it.
+    record knows, `model_fault` why the hub did not give it. `measurements`: what Prometheus has of the service, None
+    if nobody is to be asked.
     """
 
     now: datetime
@@ -35,6 +37,7 @@ class Observation:
     gateway_api: bool = True
     model_config: Mapping[str, Any] | None = None
     model_fault: str = ""
+    measurements: Measurements | None = None
     images: Images = field(default_factory=Images)
 
 
@@ -57,14 +60,16 @@ class Sync:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, in this order: apply, sync, tell events, write status, delete.
+    """What to do, in this order: apply, sync, calibrate, tell events, write status, delete.
 
-    `status` is None when it would not change. `requeue_after` (seconds) asks for a look without an event. `ask`: this
-    was decided without the Envoys, and what they say could change it.
+    `calibrate`: what is applied to the status of InferenceRevisions. `status` is None when it would not change.
+    `requeue_after` (seconds) asks for a look without an event. `ask`: this was decided without the Envoys, and what
+    they say could change it.
     """
 
     apply: tuple[dict[str, Any], ...] = ()
     sync: tuple[Sync, ...] = ()
+    calibrate: tuple[dict[str, Any], ...] = ()
     status: dict[str, Any] | None = None
     events: tuple[Event, ...] = ()
     delete: tuple[Object, ...] = ()
@@ -74,4 +79,5 @@ class Decision:
     @property
     def writes(self) -> bool:
         """Whether anything would be written."""
-        return bool(self.apply or self.sync or self.status is not None or self.events or self.delete)
+        written = self.apply or self.sync or self.calibrate or self.events or self.delete
+        return bool(written) or self.status is not None

@@ -105,6 +105,14 @@ class Cluster:
         new["metadata"]["managedFields"] = [entry]
         self.put(new)
 
+    def apply_status(self, obj: Object) -> None:
+        """Server-side apply to the status of an object that must be there, by uid. Raises RefusedError."""
+        self.writes += 1
+        old = self.store.get(ref(obj))
+        if old is None or old["metadata"]["uid"] != obj["metadata"].get("uid", old["metadata"]["uid"]):
+            raise RefusedError(f"{ref(obj)} is not there")
+        self.put({**copy.deepcopy(old), "status": {**(old.get("status") or {}), **copy.deepcopy(obj["status"])}})
+
     def put_status(self, status: Object) -> None:
         """The service's status becomes this one (0012)."""
         self.writes += 1

@@ -3,6 +3,7 @@
 One write after the other, so that it can die between any two.
 """
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import ROLE_LABEL, SERVICE_LABEL
+from firsttoken.measurement.blocks import Measurements
 from firsttoken.reconcile import Decision, Event, Observation, Sync, decide
 from firsttoken.reconcile.envoy_views import Envoys
 from firsttoken.reconcile.objects import is_owned, label, progress, ref
@@ -27,6 +29,7 @@ class Operator:
         self.envoys: Callable[[], Envoys] | None = None  # None: there is no way to them
         self.model_config: Object | None = None  # what the hub says
         self.model_fault = ""
+        self.measured: Callable[[], Measurements | None] = lambda: None  # what Prometheus has; None: nobody is asked
         self.asked = 0  # how often the Envoys were
         self.events: list[Event] = []
         self.written: list[tuple[str, Any]] = []  # in the last pass: apply, event, status or delete, and of what
@@ -53,6 +56,7 @@ class Operator:
             gateway_api=cluster.gateway_api,
             model_config=copy.deepcopy(self.model_config),
             model_fault=self.model_fault,
+            measurements=self.measured(),
             images=self.images,
         )
 
@@ -111,6 +115,10 @@ class Operator:
             self.touch(sync)
         if rejected:
             decision = decide(replace(observation, rejected=rejected))
+        for measured in decision.calibrate:
+            yield "calibration", measured
+            with contextlib.suppress(RefusedError):
+                self.cluster.apply_status(measured)
         for event in decision.events:
             yield "event", event
             self.cluster.writes += 1
