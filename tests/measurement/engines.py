@@ -99,7 +99,6 @@ def block(case: Case, outcome: Outcome, start: float, end: float) -> dict[tuple[
     log = outcome.steps[(ended > start) & (ended <= end)]
     for phase in ("prefill", "decode"):
         tokens = log[f"{phase}_tokens"]
-        add("steps", phase, (tokens > 0).sum())
         add("step_tokens", phase, tokens.sum())
     # As scraped: the state at moments of the clock, not of the steps.
     moments = np.linspace(start, end, 60, endpoint=False)

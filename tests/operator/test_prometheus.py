@@ -72,7 +72,7 @@ def test_the_number_of_questions_is_the_same_whatever_the_fleet(services: int) -
     for one in found.values():
         window = one.windows["chat-1", "serve"]
         assert (window.seconds, len(window.blocks)) == (10.0, BLOCKS)
-        assert window.blocks[-1]["steps", "decode"] == 3.0
+        assert window.blocks[-1]["step_tokens", "decode"] == 3.0
 
 
 def text(body: str, status: int = 200) -> Handler:

@@ -16,7 +16,9 @@ def test_a_quiet_service_comes_up_and_then_nothing_happens() -> None:
     assert reasons(found, "world") == ["Applied"]
     assert reasons(found, "cluster") == ["PodsReady", "PodsReady"]
     assert reasons(found, "traffic") == ["Opened"]
-    operator = [e for e in found.entries if e.who == "operator"]
+    told = [e for e in found.entries if e.who == "operator"]
+    assert told[-1].reason == "Measured"  # the first round of questions to Prometheus
+    operator = told[:-1]
     assert operator[0].reason == "RevisionCreated"
     assert operator[-1].at < 40  # engines start in 30 s
     assert [e.message.split(":")[0] for e in operator if e.reason == "Serving"] == ["Ready", "Available"]

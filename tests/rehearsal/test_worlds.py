@@ -52,10 +52,13 @@ def test_each_event_says_one_thing_under_its_own_name() -> None:
         ({"events": [{"at": "1m", "explode": {}}]}, "w.yaml: events[0].explode: unknown field"),
         ({"events": [{"at": "1m", "badVersion": {}}]}, "w.yaml: events[0].badVersion: is not bad: give prefill"),
         (
-            {"events": [{"at": "1m", "metricsOutage": {"for": "5m"}}]},
-            "w.yaml: events[0]: metricsOutage can't be rehearsed yet: nothing that decides reads metrics",
+            {"events": [{"at": "1m", "metricsOutage": {"for": "0s"}}]},
+            "w.yaml: events[0].metricsOutage.for: give some time, such as 10m",
         ),
-        ({"events": [{"at": "1m", "metricsOutage": None}]}, "w.yaml: events[0]: metricsOutage can't be rehearsed yet"),
+        (
+            {"events": [{"at": "1m", "metricsOutage": None}]},
+            "w.yaml: events[0]: says none: give `at` and one thing that happens",
+        ),
     ],
 )
 def test_a_fault_is_one_line_with_its_place(value: Any, line: str) -> None:

@@ -22,6 +22,7 @@ from firsttoken.rehearsal.engines import Engines
 from firsttoken.rehearsal.gateway import Gateway
 from firsttoken.rehearsal.kubelet import Kubelet
 from firsttoken.rehearsal.live import Live
+from firsttoken.rehearsal.measuring import Prometheus
 from firsttoken.rehearsal.nodes import nodes_of
 from firsttoken.rehearsal.operator import Operator
 from firsttoken.rehearsal.pods import Pod
@@ -81,10 +82,13 @@ class _Stage:
         self.gateway = Gateway(self.cluster, lambda: self.kubelet.pods)
         self.live = Live(self.cluster, lambda: self.kubelet.pods)
         self.serving = Serving(requests, self.gateway, self, seed=world.seed)
+        buckets = tuple(self.spec.measurement.prompt_token_buckets)
+        self.prometheus = Prometheus(self.serving, buckets, self.replica)
         place = Place(self.cluster, self.kubelet, self.serving)
         self.script = Script(world.events, self.seconds, place, self.doing, self.tell)
         self.operator = _Clocked(self.cluster)
         self.config = dict(config) if config is not None else None
+        self.operator.measured = lambda: self.prometheus.found
         self.operator.envoys, self.operator.touch = self.gateway.views, self._touch
         self.wake, self.seen, self.passes, self.unserved = 0.0, self.cluster.watched, 0, 0
 
@@ -119,7 +123,7 @@ class _Stage:
         self._happen()
         while True:
             timed = (self.kubelet.next(self.now), self.gateway.next(self.now), self.live.next(self.now))
-            soon = min(*timed, self.script.next(), self.wake, self.seconds)
+            soon = min(*timed, self.script.next(), self.prometheus.next(), self.wake, self.seconds)
             self._serve(soon)
             self.now = soon
             if soon >= self.seconds:
@@ -134,6 +138,9 @@ class _Stage:
         """Everything that is due at this moment; the operator last, on what has come of it."""
         self.script.happen(self.now)
         self._settle()
+        self.prometheus.down_until = self.doing.metrics_down_until
+        if self.prometheus.settle(self.now, self.kubelet.pods):
+            self.wake = max(self.doing.down_until, min(self.wake, self.now))
         if self.wake <= self.now:
             self._reconcile()
             self._settle()

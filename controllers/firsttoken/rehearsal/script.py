@@ -27,6 +27,7 @@ from firsttoken.rehearsal.world import (
     KillOperator,
     LoseNode,
     LosePods,
+    MetricsOutage,
     SlowNode,
     Traffic,
 )
@@ -48,6 +49,7 @@ class Doing:
     down_until: float = 0.0  # the operator
     clock_offset: float = 0.0
     bad: list[tuple[float, BadVersion]] = field(default_factory=list)  # since when, seconds
+    metrics_down_until: float = 0.0
     lost: set[str] = field(default_factory=set)  # names of pods
 
 
@@ -112,6 +114,9 @@ class Script:
             self._object(what, place)
         elif isinstance(what, KillOperator):
             self.doing.kills.append(Kill(what.after_writes, duration_seconds(what.down_for)))
+        elif isinstance(what, MetricsOutage):
+            self.doing.metrics_down_until = math.inf if what.lasts is None else now + duration_seconds(what.lasts)
+            self._tell("world", "MetricsOutage", f"Prometheus does not answer{_for(what.lasts)}")
         elif isinstance(what, ClockJump):
             self.doing.clock_offset += what.seconds
             self._tell("world", "ClockJumped", f"the operator's clock jumps by {what.seconds:+g} s")

@@ -9,7 +9,9 @@ from firsttoken.reconcile.objects import Ref, label, ref
 from firsttoken.reconcile.routes import observed_weights
 from firsttoken.rehearsal.storing import Object
 
-Write = tuple[str, Any]  # "apply", an object; "event", an Event; "status", a status; "delete", an object
+Write = tuple[
+    str, Any
+]  # "apply" or "calibration", an object; "event", an Event; "status", a status; "delete", an object
 
 
 def told(
@@ -29,10 +31,17 @@ def told(
                 text = ", ".join(f"{name} {share} %" for name, share in after.items() if share or name in weights)
                 yield "WeightsWritten", text or "no revision has requests"
     for kind, what in writes:
+        if kind == "calibration":
+            yield "Calibrated", f"{what['metadata']['name']}: {_ratios(what)}"
         if kind == "event":
             assert isinstance(what, Event)  # noqa: S101
             yield what.reason, what.message
     yield from _deleted([what for kind, what in writes if kind == "delete"])
+
+
+def _ratios(record: Object) -> str:
+    found = record["status"]["calibration"]
+    return ", ".join(f"{e['stage']} x{e['ratio']:g} ({e['low']:g} to {e['high']:g})" for e in found)
 
 
 def _shares(weights: Mapping[str, int]) -> dict[str, int]:
