@@ -102,7 +102,8 @@ def calibration_from(records: Iterable[Mapping[str, Any]]) -> Calibration:
         records, key=lambda r: (r["metadata"].get("creationTimestamp", ""), r["metadata"]["name"]), reverse=True
     )
     for record in youngest:
-        for raw in (record.get("status") or {}).get("calibration") or ():
+        kept = (record.get("status") or {}).get("calibration")
+        for raw in kept if isinstance(kept, list) else ():
             try:
                 entry = CalibrationEntry.model_validate(raw)
             except ValueError:

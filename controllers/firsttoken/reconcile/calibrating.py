@@ -119,8 +119,8 @@ def _says_more(new: CalibrationEntry, old: CalibrationEntry | None) -> bool:
 
 def _stored(record: Object) -> Iterable[CalibrationEntry]:
     """Garbled ones are as good as none."""
-    status = record.get("status")
-    for raw in (status.get("calibration") if isinstance(status, dict) else None) or ():
+    kept = (record.get("status") or {}).get("calibration")
+    for raw in kept if isinstance(kept, list) else ():
         try:
             yield CalibrationEntry.model_validate(raw)
         except ValidationError:

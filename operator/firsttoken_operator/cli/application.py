@@ -18,6 +18,7 @@ from firsttoken_operator.cli.console import echo
 from firsttoken_operator.cli.errors import BadInput, Ended, ExitCode, end
 from firsttoken_operator.cli.options import (
     AllNamespaces,
+    Calibration,
     Context,
     Debug,
     Files,
@@ -129,6 +130,7 @@ def plan(
     recursive: Recursive = False,
     profiles: Profiles = [],  # noqa: B006 - typer copies it
     model_config: ModelConfig = None,
+    calibration: Calibration = [],  # noqa: B006 - typer copies it
     simulate: Simulate = False,
     output: OutputPlan = PlanOutput.TABLE,
 ) -> None:
@@ -163,7 +165,17 @@ def plan(
         from firsttoken_operator.cli.simulator import installed
 
         installed()
-    end(offline.plan(filename, profiles, model_config, recursive=recursive, output=output.value, simulate=simulate))
+    end(
+        offline.plan(
+            filename,
+            profiles,
+            model_config,
+            recursive=recursive,
+            output=output.value,
+            simulate=simulate,
+            calibration_paths=calibration,
+        )
+    )
 
 
 def render(

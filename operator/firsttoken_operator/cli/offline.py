@@ -12,6 +12,7 @@ from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService, InferenceServiceSpec
 from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.planning.accelerators import catalogue_manifests
+from firsttoken.planning.calibration import Calibration
 from firsttoken.planning.output import plan_to_json
 from firsttoken.planning.plan import make_plan
 from firsttoken.planning.types import Infeasible, Plan
@@ -20,6 +21,7 @@ from firsttoken_operator.cli import inputs, model_config, plan_view, rendering
 from firsttoken_operator.cli.console import complain, echo, painter, show
 from firsttoken_operator.cli.errors import AnswerIsNo, BadInput, Ended, ExitCode
 from firsttoken_operator.cli.inputs import Inputs
+from firsttoken_operator.cli.measured import calibration_of
 from firsttoken_operator.cli.model_config import Configs
 
 Object = Mapping[str, Any]
@@ -57,13 +59,17 @@ def plan(
     recursive: bool,
     output: str,
     simulate: bool = False,
+    calibration_paths: Sequence[str] = (),
 ) -> ExitCode:
     """Plan each service and show it; with `simulate`, also what its candidates do in virtual time."""
+    if simulate and calibration_paths:
+        raise BadInput("--simulate has the model's own step times: leave out --calibration, or --simulate")
     services, profiles = services_of(paths, profile_paths, recursive)
+    known = calibration_of(calibration_paths, recursive=recursive)
     specs = {name: AcceleratorProfileSpec.model_validate(p["spec"]) for name, p in profiles.items()}
     wanted = [InferenceService.model_validate(s).spec for s in services]
     configs = model_config.find([spec.model for spec in wanted], config_path)
-    outcomes = [(s, planned(spec, specs, configs)) for s, spec in zip(services, wanted, strict=True)]
+    outcomes = [(s, planned(spec, specs, configs, known)) for s, spec in zip(services, wanted, strict=True)]
     more = [_Simulated((), {})] * len(outcomes)
     if simulate:
         more = [_simulated(spec, outcome, specs, configs) for spec, (_, outcome) in zip(wanted, outcomes, strict=True)]
@@ -76,10 +82,14 @@ def plan(
 
 
 def planned(
-    spec: InferenceServiceSpec, profiles: Mapping[str, AcceleratorProfileSpec], configs: Configs
+    spec: InferenceServiceSpec,
+    profiles: Mapping[str, AcceleratorProfileSpec],
+    configs: Configs,
+    calibration: Calibration | None = None,
 ) -> Plan | Infeasible:
     """The plan with everything that the status would tell about it, fields without effect included."""
-    outcome, inactive = make_plan(spec, profiles, config=configs.of(spec.model)), inactive_reason(spec)
+    outcome = make_plan(spec, profiles, calibration or Calibration(), configs.of(spec.model))
+    inactive = inactive_reason(spec)
     outcome = configs.told(outcome, spec.model)
     if isinstance(outcome, Infeasible) or inactive is None:
         return outcome

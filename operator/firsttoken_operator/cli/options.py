@@ -63,6 +63,15 @@ ModelConfig = Annotated[
         "--model-config",
     ),
 ]
+Calibration = Annotated[
+    list[str],
+    typer.Option(
+        "--calibration",
+        metavar="FILE",
+        help="InferenceRevisions (kubectl get infrev -o yaml) whose measurements of a live fleet are used; repeatable.",
+        show_default=False,
+    ),
+]
 Namespace = Annotated[
     str | None,
     _value("NAMESPACE", "Namespace; default: the kubeconfig context's.", "--namespace", "-n"),
