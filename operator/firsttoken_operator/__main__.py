@@ -108,7 +108,9 @@ def _candidacy(args: argparse.Namespace, cluster: Cluster, identity: str) -> Can
 
 def _url(text: str) -> str:
     if text and not is_url(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no URL: give one such as http://prometheus.monitoring:9090")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no base URL (without user and query): give one such as http://prometheus.monitoring:9090"
+        )
     return text
 
 

@@ -20,10 +20,11 @@ _REMEDY = "see that --prometheus-url (the chart's prometheus.url) is right and t
 
 
 def is_url(text: str) -> bool:
-    """Whether it can be the base URL of a server."""
+    """Whether it can be the base URL of a server. Without a user in it: conditions tell it to whoever reads them."""
     try:
         parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        return right and parts.username is None and not parts.query and not parts.fragment
     except ValueError:
         return False
 

@@ -1,10 +1,13 @@
 """Engines whose true ratio is known: what is measured of them lies within its band, or is not given."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from functools import cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from firsttoken.measurement.blocks import Window
 from firsttoken.measurement.stages import NotMeasured, StageRatio, measured
@@ -126,3 +129,19 @@ def test_an_engine_without_prompts_is_measured_by_its_tokens_alone() -> None:
     (found,) = measured(seen(case, steps=1.3), case.model, ("decode",))
     assert isinstance(found, StageRatio)
     assert found.value == pytest.approx(1.3, rel=0.1)
+
+
+NUMBERS = st.one_of(st.floats(0, 1e6), st.sampled_from([0.0, 1e-300, 1e300, math.inf, math.nan, -1.0]))
+KEYS = st.sampled_from(
+    sorted({key for block in seen(CHAT).blocks for key in block} | {("prefills", "x"), ("tpots", "")})
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(KEYS, NUMBERS, max_size=8), st.integers(0, 5))
+def test_whatever_somebody_exports_ends_in_a_ratio_or_a_reason(odd: dict[tuple[str, str], float], number: int) -> None:
+    found = seen(CHAT)
+    block = {**found.blocks[number], **odd}
+    changed = replace(found, blocks=(*found.blocks[:number], block, *found.blocks[number + 1 :]))
+    for one in measured(changed, CHAT.model, BOTH):
+        assert isinstance(one, NotMeasured) or (one.value > 0 and one.band >= 0)

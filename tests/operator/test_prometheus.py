@@ -147,7 +147,12 @@ def test_nobody_there() -> None:
 
 def test_urls() -> None:
     assert all(map(is_url, ("http://prometheus:9090", "https://example.org/prom", "http://[::1]:9090")))
-    assert not any(map(is_url, ("prometheus:9090", "ftp://x", "http://", "http://x:99999", "")))
+    assert not any(
+        map(
+            is_url,
+            ("prometheus:9090", "ftp://x", "http://", "http://x:99999", "http://me:secret@x", "http://x?a=b", ""),
+        )
+    )
 
 
 class Script:

@@ -3,12 +3,18 @@
 Means of one engine, from sums over all engines of a revision's role; nothing of the spec's own assumptions.
 """
 
+import re
 from dataclasses import dataclass
 
 from firsttoken.measurement.blocks import Window
 from firsttoken.measurement.contract import PHASES
 
 PREFILL, DECODE = PHASES
+
+
+def is_bucket(name: str) -> bool:
+    """Whether it names a prompt-length bucket, such as 64-256 or 16384+."""
+    return re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9}|\+)", name) is not None
 
 
 @dataclass(frozen=True)

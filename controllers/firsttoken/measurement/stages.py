@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from firsttoken.measurement.blocks import Window
-from firsttoken.measurement.composition import DECODE, PREFILL, Composition, composition
+from firsttoken.measurement.composition import DECODE, PREFILL, Composition, composition, is_bucket
 from firsttoken.measurement.replay import Replayed, replay
 from firsttoken.measurement.step_curve import step_curve
 from firsttoken.planning.timing.step import Decodes, StepModel
@@ -17,6 +17,7 @@ from firsttoken.planning.timing.step import Decodes, StepModel
 LEAST_REQUESTS = 100
 LEAST_BLOCKS = 3
 MOST_PREEMPTED = 0.05  # a share of the requests: their prompts are computed twice
+MOST_STEPS = 500  # that a prompt takes: more is no engine's budget
 TOKENS_AGREE = 0.25  # relative, of prompt tokens by steps and by requests
 # Of TPOT, the time in steps without prompts: with less of it the ratio of decode is mostly the error of the rest.
 LEAST_ALONE = 0.45
@@ -73,6 +74,8 @@ def unusable(window: Window) -> NotMeasured | None:
         return NotMeasured("", "MetricsMissing", "token budget or settings generation are not told")
     if budget[0] != budget[1] or generation[0] != generation[1]:
         return NotMeasured("", "SettingsChanged", "settings changed within the window, or differ between engines")
+    if not all(map(is_bucket, window.labels("prefills"))):
+        return NotMeasured("", "MetricsNotNumbers", "a prompt-length bucket has no bounds in its name")
     if window.total("resets"):
         return NotMeasured("", "CounterReset", "an engine began anew within the window")
     if max(_count(window, "prefills"), _count(window, "tpots")) < LEAST_REQUESTS:
@@ -96,8 +99,8 @@ def _not_modelled(window: Window, model: StepModel) -> NotMeasured | None:
 def _no_prefill(found: Composition) -> NotMeasured | None:
     if found.requests < LEAST_REQUESTS:
         return NotMeasured("", "TooFewRequests", f"fewer than {LEAST_REQUESTS} first tokens in the window")
-    if found.budget < 1 or found.engines <= 0:
-        return NotMeasured("", "MetricsMissing", "no engine tells its token budget")
+    if found.budget < 1 or found.engines < 1 or any(p.uncached > MOST_STEPS * found.room for p in found.prompts):
+        return NotMeasured("", "MetricsMissing", "no engine tells a token budget that could be its own")
     apart = abs(found.prefill_tokens / found.uncached - 1)
     if apart > TOKENS_AGREE:
         return NotMeasured("", "TokensDisagree", "steps and requests don't tell of the same prompt tokens")

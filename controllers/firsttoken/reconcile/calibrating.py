@@ -178,7 +178,10 @@ def _found(
         )
     except InfeasibleError:
         return "", "", ()
-    found = measured(window, steps, STAGES_OF[role])
+    try:
+        found = measured(window, steps, STAGES_OF[role])
+    except (ArithmeticError, ValueError):  # numbers that no engine has, whoever exports them: they stop no reconcile
+        return "", "", ()
     return facts.name, facts.quantization, tuple(f for f in found if not _endless(f))
 
 
