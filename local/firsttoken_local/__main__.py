@@ -19,7 +19,7 @@ from firsttoken_local.images.catalogue import IMAGES
 from firsttoken_local.layout import Layout, cluster_folder, cluster_names, load_layout
 from firsttoken_local.node.images import described
 from firsttoken_local.node.realnode import RealNode, daemon_pids
-from firsttoken_local.operator import ACCELERATORS, start_operator
+from firsttoken_local.operator import ACCELERATORS, measuring_flags, start_operator
 from firsttoken_local.operator import NAME as OPERATOR
 from firsttoken_local.player.start import obstacle, service_url
 from firsttoken_local.processes import ProcessTable, resident_mib
@@ -126,7 +126,8 @@ def _up(options: argparse.Namespace) -> int:
     if options.images:
         installation.give_images(_node_of(running), running.layout, needed, Printed())
     if operator:
-        start_operator(running, OPERATOR, *(installation.image_flags() if running.node else []), offline=False)
+        flags = [*measuring_flags(running), *(installation.image_flags() if running.node else [])]
+        start_operator(running, OPERATOR, *flags, offline=False)
     _tell(options.name, running, operator=operator)
     _tell_services(running, why)
     if running.node and (missing := installation.missing_images(running.node, needed)):

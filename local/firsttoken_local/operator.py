@@ -50,6 +50,13 @@ def start_operator(cluster: LocalCluster, name: str = NAME, *flags: str, offline
     return Operator(ports["metrics"], ports["liveness"])
 
 
+def measuring_flags(cluster: LocalCluster) -> list[str]:
+    """By which it asks the cluster's Prometheus, if there is one: often, so that somebody who looks sees it happen."""
+    if cluster.prometheus is None:
+        return []
+    return [f"--prometheus-url={cluster.prometheus.url}", "--prometheus-interval=15", "--prometheus-window=180"]
+
+
 def _way_to_pods(cluster: LocalCluster) -> list[str]:
     """By which it asks Envoys: the machine's routes to a real node, or the player; there is none to silent pods."""
     if cluster.layout.played:
