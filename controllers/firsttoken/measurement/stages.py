@@ -146,7 +146,7 @@ def _decode(window: Window, ratio: float, prefill: StageRatio, replayed: Replaye
     requests, tpot = _count(window, "tpots"), _mean(window, "tpot_seconds", "tpots")
     if requests < LEAST_REQUESTS:
         return NotMeasured(DECODE, "TooFewRequests", f"fewer than {LEAST_REQUESTS} requests ended in the window")
-    alone = ratio * replayed.alone / tpot
+    alone = ratio * replayed.alone / tpot if tpot > 0 else 0.0
     if alone < LEAST_ALONE:
         return NotMeasured(DECODE, "PromptsInMostSteps", "most of TPOT is in steps with prompts")
     # What is wrong with the steps that have prompts goes into what is left.
