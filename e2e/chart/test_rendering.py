@@ -228,7 +228,7 @@ def test_values_in_the_documents_are_accepted() -> None:
     text = (REPOSITORY / "docs" / "install.md").read_text()
     blocks = [yaml.safe_load(block.split("```")[0]) for block in text.split("```yaml\n")[1:]]
     values = [block for block in blocks if not block.keys() & {"relabel_configs", "kind"}]
-    assert len(values) == 2
+    assert len(values) == 3
     for block in values:
         assert render(block)
 
