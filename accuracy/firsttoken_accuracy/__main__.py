@@ -1,7 +1,8 @@
-"""`python -m firsttoken_accuracy fit`, `report` and `loaded`."""
+"""`python -m firsttoken_accuracy fit`, `fit-experts`, `intervals`, `report` and `loaded`."""
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from firsttoken_accuracy.tables import DATA
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "controllers/firsttoken/planning/timing/efficiency.yaml"
 FITS = DATA / "fits.yaml"
+FITS_HEADER = "# Written by `fit`; read by `report`.\n"
 DOCUMENT = ROOT / "docs/accuracy.md"
 HEADER = """# Fitted efficiencies, written by `python -m firsttoken_accuracy fit`; error and sources: docs/accuracy.md.
 # Names and units are those of the classes that read them: gemm.py, attention.py, experts.py, collectives.py and
 # efficiency.py beside this file. A generation takes from `other` (fitted over all of them) what it has no own values
 # for. `intervals` are relative half-widths.
 """
-UNKNOWN = {"measured": 0.0, "familiar": 0.0, "unmeasured": 0.0, "rough": 1.0}  # until they are computed
+LEVELS = ("measured", "kernels", "familiar", "unmeasured", "rough")
+UNKNOWN = {level: {"prefill": 1.0, "decode": 1.0} for level in LEVELS}  # until they are computed
 
 
 class _Plain(yaml.SafeDumper):
@@ -36,11 +39,29 @@ class _Plain(yaml.SafeDumper):
 def fit() -> None:
     """Fit everything and write the product's file and the one that the report reads."""
     first, benchmark = fit_table(UNKNOWN)
-    table = dict(refit(first, [m for m in measured() if m.fold]))
-    left_out = leave_one_out()
-    table["intervals"] = intervals(table, list(folds(table, fit_experts)), left_out)
+    FITS.write_text(FITS_HEADER + _dump({"benchmark": benchmark, "left_out": leave_one_out()}))
+    _experts_of(first)
+
+
+def fit_again() -> None:
+    """Fit experts, the API's cost and intervals, kernels as they are: after a change of how a row is described."""
+    _experts_of(fit_experts(yaml.safe_load(SHIPPED.read_text())))
+
+
+def widen() -> None:
+    """Compute the intervals alone, of the efficiencies as they are."""
+    _write(yaml.safe_load(SHIPPED.read_text()))
+
+
+def _experts_of(first: Mapping[str, Any]) -> None:
+    _write(refit(first, [m for m in measured() if m.fold], yaml.safe_load(SHIPPED.read_text())))
+
+
+def _write(found: Mapping[str, Any]) -> None:
+    """The product's file, with the intervals of its efficiencies."""
+    table, fits = dict(found), yaml.safe_load(FITS.read_text())
+    table["intervals"] = intervals(table, list(folds(table, fit_experts)), fits["left_out"], fits["benchmark"])
     SHIPPED.write_text(HEADER + _dump(table))
-    FITS.write_text("# Written by `fit`; read by `report`.\n" + _dump({"benchmark": benchmark, "left_out": left_out}))
 
 
 def write_report() -> None:
@@ -61,7 +82,9 @@ def _dump(value: object) -> str:
 
 
 if __name__ == "__main__":
-    commands = {"fit": fit, "report": write_report, "loaded": show_loaded}
+    commands = {
+        "fit": fit, "fit-experts": fit_again, "intervals": widen, "report": write_report, "loaded": show_loaded,
+    }  # fmt: skip
     if len(sys.argv) != 2 or sys.argv[1] not in commands:
-        sys.exit("usage: python -m firsttoken_accuracy fit|report|loaded")
+        sys.exit(f"usage: python -m firsttoken_accuracy {'|'.join(commands)}")
     commands[sys.argv[1]]()

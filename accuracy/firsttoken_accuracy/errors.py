@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil
 from statistics import mean, median
 
 
@@ -30,4 +31,5 @@ class Errors:
 
 def quantile(ordered: list[float], share: float) -> float:
     """The smallest value that at least `share` of the ordered values do not exceed."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    # 0.9 x 10 is exactly 9 in floating point, but 0.95 x 20 need not be 19: a rounding must not cost a rank.
+    return ordered[max(0, ceil(share * len(ordered) - 1e-9) - 1)]

@@ -6,6 +6,7 @@ from typing import Any
 
 from firsttoken_accuracy import kernels
 from firsttoken_accuracy.errors import quantile
+from firsttoken_accuracy.one_by_one import play
 from firsttoken_accuracy.records import recorded
 from firsttoken_accuracy.served import served
 from firsttoken_accuracy.tables import FOLDS, MEASURED, all_reduces, attentions, device, gemms
@@ -15,6 +16,9 @@ Table = Mapping[str, Any]
 Pair = tuple[float, float]  # predicted, measured
 # No kernel of theirs or of a GPU that resembles them is in a fit (the RTX 4090 is a consumer card on the L40S's chip).
 NEVER_MEASURED = ("rtx_pro_6000_server", "rtx4090")
+# GPUs with kernels in the fit of which no whole step of an engine of today was published.
+KERNELS_ONLY = tuple(system for system in MEASURED if not device(system).steps_measured)
+PHASES = ("prefill", "decode")
 KERNELS = ("gemm bf16", "gemm fp8", "gemm fp8_block", "prefill bf16", "prefill fp8", "decode bf16", "decode fp8")
 
 
@@ -96,40 +100,74 @@ def without(system: str, table: Table, left_out: Mapping[str, Table]) -> Table:
     return {**table, "generations": {**table["generations"], generation: {**kept, **product}}}
 
 
-def unseen(table: Table, left_out: Mapping[str, Table], *, peer: bool) -> dict[str, list[Pair]]:
+def unseen(table: Table, left_out: Mapping[str, Table], *, peer: bool) -> dict[str, list[tuple[Run, Pair]]]:
     """Whole steps by GPU, predicted without its kernels. `peer`: GPUs of whose generation another was measured."""
-    found: dict[str, list[Pair]] = {}
-    runs = [r for r in whole_runs() if not r.note]
+    found: dict[str, list[tuple[Run, Pair]]] = {}
+    runs = whole_runs()
     for system in MEASURED:
-        mine = [r for r in runs if r.system == system]
+        mine = [r for r in runs if r.system == system and not r.note]
         if mine and _has_peer(system) == peer:
-            found[system] = pairs_of(mine, without(system, table, left_out))
+            found[system] = _predicted(mine, without(system, table, left_out))
     for system in ("b300_sxm",) if peer else NEVER_MEASURED:
-        found[system] = pairs_of([r for r in whole_runs() if r.system == system], table)
+        found[system] = _predicted([r for r in runs if r.system == system], table)
     return found
 
 
-def intervals(table: Table, in_turn: Iterable[tuple[Run, Pair]], left_out: Mapping[str, Table]) -> dict[str, float]:
-    """Half-widths that hold 9 in 10 whole steps that a fit never saw, never narrower for what is known less.
+def intervals(
+    table: Table, in_turn: Iterable[tuple[Run, Pair]], left_out: Mapping[str, Table], benchmark: Table
+) -> dict[str, dict[str, float]]:
+    """Half-widths for each phase that hold 9 in 10 times that a fit never saw, never narrower for what is known less.
 
-    measured: groups kept out, on GPUs whose kernels are in the fit. familiar: each GPU of Hopper predicted from the
-    other, and B300; the widest counts. unmeasured: B200 predicted from other generations, or the RTX cards together,
-    whichever is wider. rough: an assumed data sheet may be off by a factor of two.
+    measured: groups kept out, on GPUs whose kernels are in the fit. kernels: the same, times `kernel_excess`. familiar:
+    each GPU of Hopper predicted from the other, and B300; the widest counts. unmeasured: B200 predicted from other
+    generations, or the RTX cards together, with the TPOT of their requests one by one; the widest counts. rough: an
+    assumed data sheet may be off by a factor of two.
     """
-    pairs = [pair for run, pair in in_turn if run.system in MEASURED]
-    pairs += pairs_of([r for r in published() if not r.note], table)
-    measured = _p90(pairs)
-    familiar = max(measured, *(_p90(p) for p in unseen(table, left_out, peer=True).values()))
-    strange = unseen(table, left_out, peer=False)
-    cards = [pair for system in NEVER_MEASURED for pair in strange[system]]
-    unmeasured = max(familiar, _p90(strange["b200_sxm"]), _p90(cards))
-    found = {"measured": measured, "familiar": familiar, "unmeasured": unmeasured, "rough": 1.0}
-    return {name: round(value, 3) for name, value in found.items()}
+    turned = [(run, pair) for run, pair in in_turn if run.system in MEASURED]
+    turned += _predicted([r for r in published() if not r.note], table)
+    peers, strange = (unseen(table, left_out, peer=p) for p in (True, False))
+    cards = [one for system in NEVER_MEASURED for one in strange[system]]
+    found: dict[str, dict[str, float]] = {}
+    for phase in PHASES:
+        known = _p90(turned, phase)
+        kernel = known * max(kernel_excess(system, phase, table, benchmark) for system in KERNELS_ONLY)
+        familiar = max(known, *(_p90(one, phase) for one in peers.values()))
+        requests = [p.tpot for system in NEVER_MEASURED for p in play(system, table)] if phase == "decode" else []
+        far = max(kernel, familiar, _p90(strange["b200_sxm"], phase), _p90(cards, phase, requests))
+        widths = {"measured": known, "kernels": kernel, "familiar": familiar, "unmeasured": far, "rough": 1.0}
+        for level, width in widths.items():
+            found.setdefault(level, {})[phase] = round(width, 3)
+    return found
+
+
+def kernel_excess(system: str, phase: str, table: Table, benchmark: Table) -> float:
+    """How many times wider the errors of a GPU's kernels are than those of GPUs with whole steps; 1 at least.
+
+    By the P90 of products, or of the phase's attention if that is more, on shapes kept out, in BF16.
+    """
+    found = [1.0]
+    for kernel in ("gemm bf16", f"{phase} bf16"):
+        own, others = (
+            [p for s in systems for p in kernel_pairs(kernel, s, own_sets(s, table, benchmark), out=True)]
+            for systems in ((system,), [s for s in MEASURED if s not in KERNELS_ONLY])
+        )
+        found.append(_p90_of(own) / _p90_of(others))
+    return max(found)
 
 
 def _has_peer(system: str) -> bool:
     return any(device(s).generation == device(system).generation for s in MEASURED if s != system)
 
 
-def _p90(pairs: Sequence[Pair]) -> float:
+def _predicted(runs: Iterable[Run], table: Table) -> list[tuple[Run, Pair]]:
+    return [(run, (run.predict(table), run.seconds)) for run in runs]
+
+
+def _p90(found: Iterable[tuple[Run, Pair]], phase: str, more: Sequence[Pair] = ()) -> float:
+    """Of one phase, and of what else belongs to it; 0 where there is nothing."""
+    pairs = [pair for run, pair in found if run.phase == phase]
+    return _p90_of([*pairs, *more]) if pairs or more else 0.0
+
+
+def _p90_of(pairs: Sequence[Pair]) -> float:
     return quantile(sorted(abs(p / m - 1) for p, m in pairs), 0.9)

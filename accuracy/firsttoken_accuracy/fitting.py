@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from firsttoken_accuracy import kernels
-from firsttoken_accuracy.least_squares import Parameter, Values, fit
+from firsttoken_accuracy.least_squares import STEPS, Parameter, Values, fit
 from firsttoken_accuracy.served import served
 from firsttoken_accuracy.tables import MEASURED, all_reduces, attentions, device, gemms
 from firsttoken_accuracy.whole import Run
@@ -36,7 +36,7 @@ TILE_ROWS = 64  # of an expert's grouped product
 Table = dict[str, Any]
 
 
-def fit_table(intervals: Mapping[str, float]) -> tuple[Table, Table]:
+def fit_table(intervals: Mapping[str, Any]) -> tuple[Table, Table]:
     """The product's whole file, intervals as given; and what belongs to the benchmark alone, for the report."""
     generations: Table = {}
     benchmark: Table = {}
@@ -44,8 +44,7 @@ def fit_table(intervals: Mapping[str, float]) -> tuple[Table, Table]:
         generations[name], benchmark[name] = apart_from_benchmark(kernel_sets(systems))
     for name, kinds in LINKS.items():
         for kind, systems in kinds.items():
-            rows = [r for r in all_reduces() if r.system in systems and not r.out]
-            generations[name][kind] = _rounded(kernels.fit_link(rows))
+            generations[name][kind] = link_set(systems)
     table: Table = {
         "generations": {**generations, "cpu": {}},
         "transfer": TRANSFER,
@@ -53,6 +52,12 @@ def fit_table(intervals: Mapping[str, float]) -> tuple[Table, Table]:
     }
     table["generations"]["other"]["host"] = {**HOST, "api_request_us": 15000.0, "api_token_us": 1.0}
     return fit_experts(table), benchmark
+
+
+def link_set(systems: Iterable[str]) -> dict[str, float]:
+    """All-reduces over one kind of link."""
+    known = frozenset(systems)
+    return _rounded(kernels.fit_link([r for r in all_reduces() if r.system in known and not r.out]))
 
 
 def apart_from_benchmark(sets: Table) -> tuple[Table, Table]:
@@ -67,15 +72,20 @@ def apart_from_benchmark(sets: Table) -> tuple[Table, Table]:
     return product, benchmark
 
 
-def kernel_sets(systems: Iterable[str], *, every_row: bool = False) -> Table:
-    """Products and attention fitted on `systems`. `every_row`: kept-out shapes too, where a whole GPU is kept out."""
-    known = frozenset(systems)
+def kernel_sets(
+    systems: Iterable[str], *, every_row: bool = False, begin: Table | None = None, steps: int = STEPS
+) -> Table:
+    """Products and attention fitted on `systems`. `every_row`: kept-out shapes too, where a whole GPU is kept out.
+
+    `begin`: sets to start from, benchmark's parameters included.
+    """
+    known, start = frozenset(systems), begin or {"gemm": {}, "attention": {}}
     gemm: dict[str, dict[str, float]] = {}
     for kind in ("bf16", "fp8", "fp8_block"):
         rows = [r for r in gemms() if r.system in known and r.kind == kind and (every_row or not r.out)]
         if rows:
             fixed = {n: gemm["fp8"][n] for n in kernels.LAUNCH_BOUND} if kind == "fp8_block" else {}
-            gemm[kind] = _rounded(kernels.fit_gemm(rows, fixed))
+            gemm[kind] = _rounded(kernels.fit_gemm(rows, fixed, start["gemm"].get(kind, {}), steps))
     attention: dict[str, dict[str, float]] = {}
     for kind in ("bf16", "fp8"):
         both = [
@@ -83,7 +93,7 @@ def kernel_sets(systems: Iterable[str], *, every_row: bool = False) -> Table:
             for phase in ("context", "generation")
         ]
         if both[0]:
-            attention[kind] = _rounded(kernels.fit_attention(*both))
+            attention[kind] = _rounded(kernels.fit_attention(both[0], both[1], start["attention"].get(kind, {}), steps))
     return {"gemm": gemm, "attention": attention}
 
 
@@ -112,15 +122,28 @@ def _fit_experts(table: Mapping[str, Any], runs: Sequence[Run], generations: Seq
         parameters.append(Parameter(f"{kind}.spread", 0.85, 0.4, 1))
         parameters += [Parameter(f"{g}.{kind}.{name}", *BOUNDS[name]) for g in generations for name in EXPERTS]
     last: list[Any] = [None, None]
+    known: dict[Run, dict[tuple[float, ...], float]] = {}
 
     def predict(values: Values, run: Run) -> float:
-        if last[0] != values:
+        """A run depends on few of the parameters: where another one moved, its time is known already."""
+        if last[0] is not values:
             last[:] = [values, _with_experts(table, values, generations)]
-        return run.predict(last[1])
+        times = known.setdefault(run, {})
+        key = tuple(values[name] for name in _matter(run, generations))
+        if key not in times:
+            times[key] = run.predict(last[1])
+        return times[key]
 
     # Prefills and decodes count alike, though there are three times as many of the latter.
     weights = {phase: 1.0 / sum(r.phase == phase for r in runs) for phase in ("prefill", "decode")}
     return _rounded(fit(parameters, runs, predict, lambda r: r.seconds, lambda r: 100 * weights[r.phase]))
+
+
+def _matter(run: Run, generations: Sequence[str]) -> tuple[str, ...]:
+    """The parameters that the time of a run depends on."""
+    own = device(run.system).generation
+    experts = f"{own if own in generations else generations[0]}.{run.experts}"
+    return ("request", "token", f"{run.experts}.spread", *(f"{experts}.{name}" for name in EXPERTS))
 
 
 def _with_experts(table: Mapping[str, Any], values: Values, generations: Sequence[str]) -> Table:

@@ -22,7 +22,7 @@ from firsttoken.planning.timing.attention import (
 )
 from firsttoken.planning.timing.collectives import LinkEfficiency, all_reduce_seconds
 from firsttoken.planning.timing.gemm import GemmEfficiency, GemmRates, gemm_seconds
-from firsttoken_accuracy.least_squares import Parameter, Values, fit
+from firsttoken_accuracy.least_squares import STEPS, Parameter, Values, beginning, fit
 from firsttoken_accuracy.tables import L2, AllReduce, Attention, Beside, Gemm, Row, device
 
 Measured = Gemm | Attention | AllReduce
@@ -146,8 +146,13 @@ def all_reduce_predicted(values: Values, row: AllReduce) -> float:
 LAUNCH_BOUND = ("floor_us", "inner_us", "mbu")
 
 
-def fit_gemm(rows: Sequence[Gemm], fixed: Values = MappingProxyType({})) -> dict[str, float]:
-    """`rows` of one number format; `fixed` parameters are taken as they are."""
+NOTHING: Values = MappingProxyType({})
+
+
+def fit_gemm(
+    rows: Sequence[Gemm], fixed: Values = NOTHING, begin: Values = NOTHING, steps: int = STEPS
+) -> dict[str, float]:
+    """`rows` of one number format; `fixed` parameters are taken as they are, others begin at `begin`."""
     free = [p for p in GEMM if p.name not in fixed]
     if rows[0].kind == "fp8_block":
         # Most small products take the host's time, whatever their size.
@@ -156,24 +161,27 @@ def fit_gemm(rows: Sequence[Gemm], fixed: Values = MappingProxyType({})) -> dict
     def predict(values: Values, row: Gemm) -> float:
         return gemm_predicted({**fixed, **values} if fixed else values, row)
 
-    return {**fixed, **_fitted(free, rows, predict)}
+    return {**fixed, **_fitted(beginning(free, begin), rows, predict, steps)}
 
 
-def fit_attention(prefill: Sequence[Attention], decode: Sequence[Attention]) -> dict[str, float]:
+def fit_attention(
+    prefill: Sequence[Attention], decode: Sequence[Attention], begin: Values = NOTHING, steps: int = STEPS
+) -> dict[str, float]:
     """Rows of one KV format."""
-    return {**_fitted(PREFILL, prefill, prefill_predicted), **_fitted(DECODE, decode, decode_predicted)}
+    chunks = _fitted(beginning(PREFILL, begin), prefill, prefill_predicted, steps)
+    return {**chunks, **_fitted(beginning(DECODE, begin), decode, decode_predicted, steps)}
 
 
-def fit_link(rows: Sequence[AllReduce]) -> dict[str, float]:
+def fit_link(rows: Sequence[AllReduce], begin: Values = NOTHING, steps: int = STEPS) -> dict[str, float]:
     """Rows over one kind of link."""
-    return _fitted(LINK, rows, all_reduce_predicted)
+    return _fitted(beginning(LINK, begin), rows, all_reduce_predicted, steps)
 
 
 def _fitted(
-    free: Sequence[Parameter], rows: Sequence[Row], predict: Callable[[Values, Row], float]
+    free: Sequence[Parameter], rows: Sequence[Row], predict: Callable[[Values, Row], float], steps: int
 ) -> dict[str, float]:
     """The `free` parameters by the seconds of the rows."""
-    return fit(free, rows, predict, lambda row: row.seconds, _equal_generations(rows))
+    return fit(free, rows, predict, lambda row: row.seconds, _equal_generations(rows), steps=steps)
 
 
 def _attention(values: Values, row: Attention) -> tuple[AttentionShape, AttentionRates]:

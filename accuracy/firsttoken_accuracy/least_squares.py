@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 Row = TypeVar("Row")
@@ -22,14 +22,21 @@ class Parameter:
     high: float
 
 
+def beginning(parameters: Sequence[Parameter], values: Values) -> list[Parameter]:
+    """The parameters, started at `values` where these have them."""
+    return [replace(p, start=min(p.high, max(p.low, values.get(p.name, p.start)))) for p in parameters]
+
+
 def fit(
     parameters: Sequence[Parameter],
     rows: Sequence[Row],
     predict: Callable[[Values, Row], float],
     measured: Callable[[Row], float],
     weight: Callable[[Row], float] = lambda _: 1.0,
+    *,
+    steps: int = STEPS,
 ) -> dict[str, float]:
-    """Parameters that bring log(predicted / measured) near zero."""
+    """Parameters that bring log(predicted / measured) near zero. `steps`: at most."""
     target = [math.log(measured(r)) for r in rows]
     weights = [weight(r) for r in rows]
 
@@ -42,7 +49,7 @@ def fit(
 
     x = [p.start for p in parameters]
     current, damping = residuals(x), 1e-2
-    for _ in range(STEPS):
+    for _ in range(steps):
         columns = [_derivative(residuals, parameters, x, current, i) for i in range(len(x))]
         robust = [w / math.sqrt(1 + (v / SOFT) ** 2) for v, w in zip(current, weights, strict=True)]
         found = False

@@ -1,8 +1,9 @@
 """Experts' efficiencies by whole runs under load: the simulator plays them, as `firsttoken accuracy` does.
 
-The first fit (`fitting.py`) rests on runs of few clients and two formats. From there, each set of (generation, format)
-that has rows in e2e_vllm moves three numbers: floor_us, mfu and mbu. NVFP4 and INT4 begin at those of the nearest
-format. Kept out, as there: whole (GPU, model, ranks, prompt length) by hash.
+The first fit (`fitting.py`) rests on runs of few clients and two formats. Each set of (generation, format) that has
+rows in e2e_vllm moves three of its numbers, floor_us, mfu and mbu, from where the shipped file has them; a set that was
+not fitted before from those of the first fit, NVFP4 and INT4 of the nearest format.
+Kept out, as there: whole (GPU, model, ranks, prompt length) by hash.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,14 +18,16 @@ from firsttoken.planning.timing.efficiency import build
 from firsttoken.simulation.measured_runs import MeasuredRun, read_runs
 from firsttoken.simulation.replay import Replay
 from firsttoken_accuracy.least_squares import SOFT
-from firsttoken_accuracy.tables import DATA, device, fold
+from firsttoken_accuracy.served import part
+from firsttoken_accuracy.tables import DATA, device
 
 Table = Mapping[str, Any]
 Set = tuple[str, str]  # generation, format
 NAMES = ("floor_us", "mfu", "mbu")
 LOW, HIGH = np.log([1.0, 0.01, 0.05]), np.log([300.0, 1.5, 1.0])
 NEAREST = {"nvfp4": "fp8", "int4": "mxfp4"}  # where a format without a first fit begins
-NUDGE, FURTHEST, ROUNDS = 0.1, 0.7, 3  # of logarithms
+NUDGE, FURTHEST = 0.1, 0.7  # of logarithms
+ROUNDS, LEAST_GAIN = 8, 0.005  # steps at most; the part of the cost that a step must save to be taken
 
 
 @dataclass(frozen=True)
@@ -69,51 +72,49 @@ def measured() -> list[Measured]:
     ]
 
 
-def part(run: MeasuredRun) -> int:
-    """Which of the four parts a run belongs to; `served.py` has the same rule."""
-    return fold("served", run.system, run.model, f"{run.tensor_parallel:.1f}", run.prompt)
+def refit(table: Table, runs: Sequence[Measured], shipped: Table) -> Table:
+    """The table with the experts of every set that `runs` have, fitted on them, each on its own: they share nothing.
 
-
-def refit(table: Table, runs: Sequence[Measured]) -> Table:
-    """The table with the experts of every set that `runs` have, fitted on them."""
+    The search begins at what is `shipped`, where that has the set, so that a fit of what is fitted changes nothing.
+    """
     sets = sorted({m.belongs for m in runs})
-    x = {s: _start(table, *s) for s in sets}
-    now = _residuals(table, x, runs)
+    begin = {s: _start(shipped if s[1] in _experts(shipped, s[0]) else table, *s) for s in sets}
+    return _with(table, {s: _settled(table, s, [m for m in runs if m.belongs == s], begin[s]) for s in sets})
+
+
+def _settled(table: Table, one: Set, runs: Sequence[Measured], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms of the numbers of one set, where another step no longer brings its runs nearer."""
     for _ in range(ROUNDS):
-        columns = []
-        for i in range(len(NAMES)):
-            moved = {s: v + NUDGE * (np.arange(len(NAMES)) == i) for s, v in x.items()}
-            columns.append((_residuals(table, moved, runs) - now) / NUDGE)
-        x, now = _descend(table, x, runs, now, columns)
-    return _with(table, x)
+        moved, gain = step(table, one, runs, x)
+        if gain < LEAST_GAIN:
+            break
+        x = moved
+    return x
 
 
-def _descend(
-    table: Table,
-    x: dict[Set, NDArray[np.float64]],
-    runs: Sequence[Measured],
-    now: NDArray[np.float64],
-    columns: Sequence[NDArray[np.float64]],
-) -> tuple[dict[Set, NDArray[np.float64]], NDArray[np.float64]]:
-    """One step for each set, kept where its own rows come nearer."""
-    tried = {s: np.clip(v + _step(_of(s, runs), now, columns), LOW, HIGH) for s, v in x.items()}
-    then = _residuals(table, tried, runs)
-    better = {s: _cost(then[_of(s, runs)]) < _cost(now[_of(s, runs)]) for s in x}
-    chosen = {s: tried[s] if better[s] else v for s, v in x.items()}
-    rows = np.array([better[m.belongs] for m in runs])[:, None]
-    return chosen, np.where(rows, then, now)
+def step(
+    table: Table, one: Set, runs: Sequence[Measured], x: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.float64], float]:
+    """Where one more step from `x` leads (default: what the table has), and the part of the cost that it saves."""
+    x = _start(table, *one) if x is None else x
+    now = _residuals(table, {one: x}, runs)
+    columns = []
+    for i in range(len(NAMES)):
+        moved = x + NUDGE * (np.arange(len(NAMES)) == i)
+        columns.append((_residuals(table, {one: moved}, runs) - now) / NUDGE)
+    there = np.clip(x + _step(now, columns), LOW, HIGH)
+    return there, 1 - _cost(_residuals(table, {one: there}, runs)) / _cost(now)
 
 
-def _of(one: Set, runs: Sequence[Measured]) -> NDArray[np.bool_]:
-    return np.array([m.belongs == one for m in runs])
+def _experts(table: Table, generation: str) -> Table:
+    found: Table = table["generations"][generation]["experts"]
+    return found
 
 
-def _step(
-    rows: NDArray[np.bool_], now: NDArray[np.float64], columns: Sequence[NDArray[np.float64]]
-) -> NDArray[np.float64]:
-    r = now[rows].ravel()
+def _step(now: NDArray[np.float64], columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    r = now.ravel()
     weights = 1 / np.sqrt(1 + (r / SOFT) ** 2)
-    j = np.stack([c[rows].ravel() for c in columns], 1)
+    j = np.stack([c.ravel() for c in columns], 1)
     left = j.T @ (weights[:, None] * j)
     left += 0.02 * np.trace(left) / len(NAMES) * np.eye(len(NAMES))
     return np.asarray(np.clip(np.linalg.solve(left, -j.T @ (weights * r)), -FURTHEST, FURTHEST))
@@ -130,7 +131,7 @@ def _residuals(table: Table, x: Mapping[Set, NDArray[np.float64]], runs: Iterabl
 
 
 def _start(table: Table, generation: str, kind: str) -> NDArray[np.float64]:
-    experts = table["generations"][generation]["experts"]
+    experts = _experts(table, generation)
     own = experts.get(kind, experts[NEAREST.get(kind, kind)])
     return np.clip(np.log([max(1e-9, own[name]) for name in NAMES]), LOW, HIGH)
 

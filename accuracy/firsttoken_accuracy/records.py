@@ -104,7 +104,9 @@ def _steps_with_prompts(system: str, everyone: list[Request]) -> Iterator[Run]:
         flops = 2 * (shape.parameters - shape.embedding_parameters) * sum(c for _, c in chunks)
         if flops / (end - begin) < device(system).flops:
             note = NOT_LISTED if system == "rtx4090" else MAY_HIT if _may_hit(system, end - start) else ""
-            yield Run("LLMServingSim record, steps with prompts", "prefill", system, label, end - begin, step, 0, note)
+            yield Run(
+                "LLMServingSim record, steps with prompts", "prefill", system, label, end - begin, step, note=note
+            )
 
 
 def _may_hit(system: str, seconds: float) -> bool:
@@ -145,4 +147,4 @@ def _decodes(system: str, everyone: list[Request]) -> Iterator[Run]:
 
         seconds = (request.last - start) / steps
         note = NOT_LISTED if system == "rtx4090" else ""
-        yield Run("LLMServingSim record, decode tail", "decode", system, f"{steps:.0f} steps", seconds, mean, 0, note)
+        yield Run("LLMServingSim record, decode tail", "decode", system, f"{steps:.0f} steps", seconds, mean, note=note)

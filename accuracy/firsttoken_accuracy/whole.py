@@ -26,6 +26,7 @@ class Run:
     seconds: float
     predict: Callable[[Table], float]
     fold: int = 0  # part that is kept out together; 0 is kept out of the shipped fit
+    experts: str = ""  # their number format, where they are what is fitted on it
     note: str = ""  # why it is shown but not counted
 
     @property
@@ -130,7 +131,7 @@ def distserve() -> Iterator[Run]:
         def prefill(table: Table, shape: ModelFacts = shape, ranks: int = ranks, tokens: int = tokens) -> float:
             return model(shape, "a100_sxm", table, tensor_parallel=ranks).prefill_seconds(tokens)
 
-        yield Run(source, "prefill", "a100_sxm", f"{shape.name} TP{ranks} {tokens}", ms / 1e3, prefill, 0, OLD)
+        yield Run(source, "prefill", "a100_sxm", f"{shape.name} TP{ranks} {tokens}", ms / 1e3, prefill, note=OLD)
 
 
 # A prefill no longer than this times the shortest of its configuration is the host's time, not the GPU's.
@@ -161,4 +162,6 @@ def splitwise() -> Iterator[Run]:
             )
 
         label = f"{shape.name} TP{ranks} {tokens}"
-        yield Run("splitwise-sim, one prompt", "prefill", system, label, float(r["prompt_time"]) / 1e3, prefill, 0, OLD)
+        yield Run(
+            "splitwise-sim, one prompt", "prefill", system, label, float(r["prompt_time"]) / 1e3, prefill, note=OLD
+        )

@@ -115,7 +115,9 @@ def test_of_other_tensor_parallelisms_the_nearest_counts_with_a_wider_band() -> 
 def test_a_measurement_that_says_less_than_the_model_changes_nothing() -> None:
     """With a ratio near 1 and a band wider than the model's own, a plan would be less sure and buy more."""
     plain = plan_with(Calibration())
-    assert plan_with(known(PREFILL, DECODE, value=1.0, band=0.3)) == plain
+    assert plain.prediction is not None
+    wide = 1.01 * plain.prediction.relative_interval
+    assert plan_with(known(PREFILL, DECODE, value=1.0, band=wide)) == plain
     assert plan_with(known(PREFILL, DECODE, value=1.0, band=0.1)) != plain
     contrary = plan_with(known(PREFILL, DECODE, value=2.0, band=0.3))
     assert contrary.prediction is not None
@@ -137,11 +139,24 @@ def test_the_wider_band_is_what_measured_runs_differ_by_between_tensor_paralleli
 
 
 def test_half_of_what_an_engine_does_is_not_all() -> None:
+    """TTFT is as sure as the prompts that were measured, TPOT and what is carried are not."""
     plain, half = plan_with(Calibration()), plan_with(known(PREFILL, band=0.02))
     assert plain.prediction is not None
     assert half.prediction is not None
-    assert half.prediction.relative_interval == plain.prediction.relative_interval
+    assert half.prediction.ttft_interval == 0.02
+    assert half.prediction.tpot_interval == plain.prediction.tpot_interval == half.prediction.relative_interval
     assert [c.stage for c in half.prediction.calibrated] == ["prefill"]
+
+
+def test_each_stage_is_held_against_what_the_model_knows_of_it() -> None:
+    """A band between both intervals says more of prompts than the model does, and less of tokens."""
+    plain = plan_with(Calibration()).prediction
+    assert plain is not None
+    assert plain.ttft_interval > plain.tpot_interval
+    between = (plain.ttft_interval + plain.tpot_interval) / 2
+    found = plan_with(known(PREFILL, DECODE, value=1.0, band=between)).prediction
+    assert found is not None
+    assert [c.stage for c in found.calibrated] == ["prefill"]
 
 
 def test_each_role_of_a_split_has_the_band_of_its_own_stage() -> None:
@@ -151,7 +166,7 @@ def test_each_role_of_a_split_has_the_band_of_its_own_stage() -> None:
     first = plan_with(Calibration({PREFILL: ratio(1.3, 0.02)}), **split)
     for plan, interval, stages in (
         (both, 0.04, ["prefill", "decode"]),
-        (first, plain.prediction and plain.prediction.relative_interval, ["prefill"]),
+        (first, plain.prediction and plain.prediction.tpot_interval, ["prefill"]),
     ):
         assert plan.prediction is not None
         assert plan.prediction.relative_interval == interval

@@ -8,12 +8,12 @@ from firsttoken.api.architecture import Architecture
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.accelerators import catalogue
+from firsttoken.planning.cuda_graphs import captured_graphs
 from firsttoken.planning.memory import (
     BLOCK_TOKENS,
     GIB,
     EngineLoad,
     block_tokens,
-    captured_graphs,
     kv_bytes_per_token_and_layer,
     memory_budget,
     padding_bytes,

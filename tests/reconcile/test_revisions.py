@@ -284,7 +284,7 @@ def test_a_stored_plan_of_other_types_is_unsound_and_what_serves_goes_on(garbled
 def test_a_garbled_prediction_only_loses_what_it_said() -> None:
     world = ready()
     name = world.revision["desired"]
-    world.get("InferenceRevision", name)["spec"]["plan"]["predicted"]["relativeInterval"] = "x"
+    world.get("InferenceRevision", name)["spec"]["plan"]["predicted"]["ttftInterval"] = "x"
     world.settle()
     assert world.weights() == {name: 100}
     assert world.says("Ready") == ("True", "Serving")

@@ -2,12 +2,13 @@
 
 import csv
 
-from firsttoken.planning.timing.efficiency import table
+from firsttoken.planning.timing.efficiency import Accuracy, table
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.simulation.measured_models import measured_facts
 from firsttoken.simulation.measured_runs import read_runs
 from firsttoken.simulation.replay import Replay
-from firsttoken_accuracy.loaded import Measured, contradicts, format_of, measured, part, refit
+from firsttoken_accuracy.loaded import Measured, contradicts, format_of, measured, refit
+from firsttoken_accuracy.served import part
 from firsttoken_accuracy.tables import DATA, fold
 from planning.timing.models import device
 
@@ -42,7 +43,8 @@ def test_a_fit_brings_predictions_near_what_it_is_given() -> None:
         "int4": {**experts["int4"], "mfu": experts["int4"]["mfu"] * 1.5, "mbu": experts["int4"]["mbu"] * 0.8},
     }
     generations = {**table()["generations"], "blackwell": {**table()["generations"]["blackwell"], "experts": off}}
-    found = refit({**table(), "generations": generations}, truth)["generations"]["blackwell"]["experts"]["int4"]
+    changed = {**table(), "generations": generations}
+    found = refit(changed, truth, changed)["generations"]["blackwell"]["experts"]["int4"]
     assert abs(found["mbu"] / experts["int4"]["mbu"] - 1) < 0.1
 
 
@@ -53,4 +55,4 @@ def test_four_bit_experts_have_efficiencies_where_rows_are_and_a_wide_interval_e
         on = {gpu: StepModel(facts, device(gpu), tensor_parallel=8) for gpu in ("nvidia-b200", "nvidia-h200")}
         assert key in table()["generations"]["blackwell"]["experts"]
         assert key not in table()["generations"]["hopper"]["experts"]
-        assert {m.relative_interval for m in on.values()} == {table()["intervals"]["unmeasured"]}
+        assert {m.interval for m in on.values()} == {Accuracy(**table()["intervals"]["unmeasured"])}

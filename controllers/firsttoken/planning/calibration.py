@@ -72,7 +72,7 @@ class Calibration:
 
 
 def tells_more(ratio: Ratio, interval: float) -> bool:
-    """Whether a ratio says more than the model does, which says 1 within its relative `interval`.
+    """Whether a ratio says more than the model does, which says 1 within its relative `interval` for that stage.
 
     It does where it is the surer of both, or where the two contradict each other: then the fleet is right.
     """

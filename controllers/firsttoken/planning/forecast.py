@@ -17,6 +17,7 @@ from firsttoken.planning.load.routers import Router
 from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.routing import ENVOY, router_before
 from firsttoken.planning.timing.device import Device, device_from_profile
+from firsttoken.planning.timing.efficiency import Accuracy
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction, Routing
 from firsttoken.planning.words import milliseconds
@@ -89,11 +90,16 @@ class Forecast:
     candidate: Candidate
     load: LoadModel
     calibrated: tuple[CalibratedStage, ...]  # of the role's own stages, those whose times follow the live fleet
-    interval: float  # relative, of step times
+    accuracy: Accuracy  # of step times; where they are calibrated, the band of that
     promises: tuple[Target, ...]
     kv_cache_dtype: str = "auto"  # vLLM's name
     promised: bool = False  # the spec made the promises
     near: float = 0.0  # requests a second that it is expected to carry, to begin the search with
+
+    @property
+    def interval(self) -> float:
+        """Relative, of the less known of the role's own stages: half of a whole engine is not all."""
+        return max(self.accuracy.of(stage) for stage in STAGES_OF[self.role])
 
     @cached_property
     def goodput(self) -> Goodput:
@@ -168,28 +174,28 @@ def forecast(
     curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (1.0, 1.0))
     facts, ranks = question.facts, candidate.tensor_parallel
     kind = Measured(accelerator, facts.name, facts.quantization, kv_cache_dtype, ranks, stage="")
-    known = _calibrated(question.calibration, kind, curves.model.relative_interval, own)
+    known = _calibrated(question.calibration, kind, curves.model.interval, own)
     if known:
         scale = tuple(known[stage].ratio if stage in known else 1.0 for stage in ("prefill", "decode"))
         curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (scale[0], scale[1]))
-    # Each stage's own: what is known of decode says nothing of a prefill engine, and half of a whole engine is not all.
-    interval = max(known[s].band if s in known else curves.model.relative_interval for s in own)
+    # Each stage's own: what is known of decode says nothing of prompts.
+    prefill, decode = (known[s].band if s in known else curves.model.interval.of(s) for s in ("prefill", "decode"))
+    accuracy = Accuracy(figures(prefill), figures(decode))
     load = LoadModel.of(curves, limits, role, handover)
     calibrated = tuple(known.values())
-    interval = figures(interval)
     return Forecast(
-        role, device, candidate, load, calibrated, interval, question.promises, kv_cache_dtype, question.promised, near
+        role, device, candidate, load, calibrated, accuracy, question.promises, kv_cache_dtype, question.promised, near
     )
 
 
 def _calibrated(
-    calibration: Calibration, kind: Measured, interval: float, stages: tuple[str, ...]
+    calibration: Calibration, kind: Measured, interval: Accuracy, stages: tuple[str, ...]
 ) -> dict[str, CalibratedStage]:
     """What the live fleet has shown of these stages of one kind of replica, where that says more than the model."""
     found = {}
     for stage in stages:
         ratio = calibration.of(replace(kind, stage=stage))
-        if ratio is not None and tells_more(ratio, interval):
+        if ratio is not None and tells_more(ratio, interval.of(stage)):
             band = figures(ratio.band)
             found[stage] = CalibratedStage(stage, ratio.value, band, ratio.requests, ratio.tensor_parallel)
     return found
@@ -239,7 +245,8 @@ def predict(question: Question, forecasts: Sequence[Forecast], replicas: Sequenc
         by_prompt_tokens=_buckets(first),
         utilization=figures(fullest.utilization),
         binds=fullest.binds,
-        relative_interval=figures(max(f.interval for f in forecasts)),
+        ttft_interval=forecasts[0].accuracy.prefill,
+        tpot_interval=forecasts[-1].accuracy.decode,
         promises=tuple(str(p) for p in question.promises),
         calibrated=tuple(stage for f in forecasts for stage in f.calibrated),
     )

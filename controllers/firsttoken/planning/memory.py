@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import capability, device_bytes, is_cpu
+from firsttoken.planning.cuda_graphs import captured_graphs
 from firsttoken.planning.kv_formats import kv_format
 from firsttoken.planning.kv_groups import KVGroups, kv_groups
 from firsttoken.planning.types import MemoryBudget, ModelFacts
@@ -202,11 +203,3 @@ def _overhead(profile: AcceleratorProfileSpec, ranks: int, max_num_seqs: int) ->
         return CPU_OVERHEAD
     communication = COMMUNICATION_OVERHEAD if ranks > 1 else 0
     return DEVICE_OVERHEAD + communication + GRAPH_BYTES * captured_graphs(profile, max_num_seqs)
-
-
-def captured_graphs(profile: AcceleratorProfileSpec, max_num_seqs: int) -> int:
-    """CUDA graphs vLLM captures: batch sizes 1, 2, 4, every 8 to 256, every 16 to min(2 x seqs, 512; SM100: 1024)."""
-    cuda = capability(profile)
-    largest = min(2 * max_num_seqs, 1024 if cuda is not None and cuda[0] == 10 else 512)
-    sizes = [1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16)]
-    return sum(size <= largest for size in sizes)

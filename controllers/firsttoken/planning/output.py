@@ -146,6 +146,8 @@ def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
         "utilization": prediction.utilization,
         "binds": prediction.binds,
         "relativeInterval": prediction.relative_interval,
+        "ttftInterval": prediction.ttft_interval,
+        "tpotInterval": prediction.tpot_interval,
         "calibrated": [_named(stage, _CALIBRATED) for stage in prediction.calibrated],
         "promises": list(prediction.promises),
     }
@@ -171,7 +173,9 @@ def _prediction(value: Mapping[str, Any]) -> Prediction:
         by_prompt_tokens=buckets,
         utilization=value["utilization"],
         binds=value["binds"],
-        relative_interval=value["relativeInterval"],
+        # Earlier versions had one for both.
+        ttft_interval=value.get("ttftInterval", value["relativeInterval"]),
+        tpot_interval=value.get("tpotInterval", value["relativeInterval"]),
         calibrated=tuple(
             CalibratedStage(**{name: stage[key] for key, name in _CALIBRATED.items()})
             for stage in value.get("calibrated", ())

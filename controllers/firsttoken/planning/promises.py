@@ -127,7 +127,7 @@ def promise_reasons(
     prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]
 ) -> tuple[Reason, ...]:
     """What the prediction says of each promise, and how far it may be trusted. `replicas` of each forecast's role."""
-    near = f"+-{prediction.relative_interval * 100:.0f} %"
+    near = f"+-{prediction.ttft_interval * 100:.0f} % in TTFT and +-{prediction.tpot_interval * 100:.0f} % in TPOT"
     at = at_rate(prediction.requests_per_second)
     if prediction.requests_per_second > 0:
         at += _of_which(prediction, replicas)

@@ -98,9 +98,9 @@ class CalibratedStage:
 class Prediction:
     """What users of the planned replicas should see at `requests_per_second`, and how sure that is.
 
-    True step times lie within `relative_interval` of the model's in 9 of 10 cases that it was checked against
-    (docs/accuracy.md); queueing beyond that is only as regular as Poisson arrivals are. `assumed_rate`: nobody said a
-    rate, so it is 70 % of what the replicas carry.
+    True times of steps with prompts lie within `ttft_interval` of the model's, those of other steps within
+    `tpot_interval`, in 9 of 10 cases that it was checked against (docs/accuracy.md); queueing beyond that is only as
+    regular as Poisson arrivals are. `assumed_rate`: nobody said a rate, so it is 70 % of what the replicas carry.
     """
 
     requests_per_second: float
@@ -110,12 +110,18 @@ class Prediction:
     by_prompt_tokens: Mapping[str, Percentiles]  # TTFT by bucket
     utilization: float  # of what binds
     binds: str  # Compute | RunningRequests | KVMemory
-    relative_interval: float
+    ttft_interval: float
+    tpot_interval: float
     calibrated: tuple[CalibratedStage, ...] = ()  # the stages that follow measurements of the live fleet
     promises: tuple[str, ...] = ()  # what was planned for, e.g. `TTFT P95 all 1.2 s`
 
     def __post_init__(self) -> None:
         _read_only(self, "by_prompt_tokens")
+
+    @property
+    def relative_interval(self) -> float:
+        """The wider of both: how far what replicas carry may be off."""
+        return max(self.ttft_interval, self.tpot_interval)
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ def _engine(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorP
         device_from_profile(profile),
         tensor_parallel=role.tensor_parallel,
         kv_cache_dtype=role.engine_args.get("kv-cache-dtype", "auto"),
+        max_num_seqs=int(role.engine_args["max-num-seqs"]),
     )
     settings = _settings(plan, role, _kv_tokens(plan, role, facts, profile), block_tokens(profile))
     table = step_table(model, settings.token_budget, settings.max_num_seqs)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.memory import BLOCK_TOKENS, EngineLoad, memory_budget
@@ -35,6 +36,11 @@ UTILIZATION = 0.9
 MINIMAX_UTILIZATION = 0.95
 CONTEXT_ROOM = 200  # --max-model-len beyond prompt and output, as the scripts compute it
 MOST_CLIENTS = 16_384
+# The benchmark sends ten requests for each client, all clients at once, so a tenth of its mean TTFT is the queue at the
+# start: a longer run would come closer to a steady state, and further from what was measured.
+REQUESTS_A_CLIENT = 10
+SHORTEST = 0.8  # of the row's lengths: --random-range-ratio, lengths are uniform from there to the whole
+MEAN_LENGTH = (1 + SHORTEST) / 2
 
 
 @dataclass(frozen=True)
@@ -52,13 +58,14 @@ class MeasuredRun:
     tensor_parallel: int  # GPUs of the run
     attention_ranks: int
     pipeline_parallel: int
+    expert_ranks: int  # ranks with whole experts; 1: each has a slice of every expert
     ttft: float
     tpot: float
 
     @property
     def configuration(self) -> tuple[object, ...]:
         """All that a prediction depends on: equal ones are predicted once."""
-        left = ("line", "ttft", "tpot")
+        left = ("line", "ttft", "tpot", "expert_ranks")
         return tuple(value for name, value in vars(self).items() if name not in left)
 
     @property
@@ -106,12 +113,18 @@ class MeasuredEngine:
     @cached_property
     def model(self) -> StepModel:
         """The planner's time model of it."""
-        run = self.run
         device = device_from_profile(self.profile)
-        return StepModel(
-            self.facts, device, tensor_parallel=run.tensor_parallel, kv_cache_dtype=run.kv_cache_dtype,
-            found=self.found(device),
-        )  # fmt: skip
+        return StepModel(self.facts, device, found=self.found(device), **self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the time model has to know of the engine beside model and GPU."""
+        run = self.run
+        return {
+            "tensor_parallel": run.tensor_parallel,
+            "kv_cache_dtype": run.kv_cache_dtype,
+            "max_num_seqs": run.max_num_seqs,
+        }
 
     @property
     def max_num_seqs(self) -> int:
@@ -212,6 +225,7 @@ def _run(line: int, row: Mapping[str, str | None]) -> MeasuredRun:
         tensor_parallel=_whole(row, "tp_size"),
         attention_ranks=ranks,
         pipeline_parallel=_whole(row, "pp_size", 1),
+        expert_ranks=_whole(row, "moe_ep_size", 1),
         ttft=_number(row, "silicon_ttft_ms") / 1e3,
         tpot=_number(row, "silicon_tpot_ms") / 1e3,
     )

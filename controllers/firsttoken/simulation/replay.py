@@ -9,16 +9,20 @@ from numpy.typing import NDArray
 from firsttoken.planning.timing.device import Device
 from firsttoken.planning.timing.efficiency import Efficiencies, efficiencies
 from firsttoken.simulation.fast import FastEngine
-from firsttoken.simulation.measured_runs import MAX_NUM_SEQS, TOKEN_BUDGET, MeasuredEngine, MeasuredRun, engine_of
+from firsttoken.simulation.measured_runs import (
+    MAX_NUM_SEQS,
+    REQUESTS_A_CLIENT,
+    SHORTEST,
+    TOKEN_BUDGET,
+    MeasuredEngine,
+    MeasuredRun,
+    engine_of,
+)
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings
 from firsttoken.simulation.step_table import StepTable, step_table
 from firsttoken.simulation.workload import Between, Workload
 
-# The benchmark sends ten requests for each client, all clients at once, so a tenth of its mean TTFT is the queue at the
-# start: a longer run would come closer to a steady state, and further from what was measured.
-REQUESTS_A_CLIENT = 10
-SHORTEST = 0.8  # of the row's length: --random-range-ratio, lengths are uniform from there to the whole
 # Runs with few clients have few requests: they are repeated with other lengths until the mean rests on this many.
 # Then the mean TTFT under other seeds differs by 1.0 % on average, by 2.8 % at most (151 configurations).
 LEAST_REQUESTS = 200
@@ -66,7 +70,8 @@ class Replay:
     def _table(self, engine: MeasuredEngine) -> StepTable:
         run = engine.run
         seqs = max(MAX_NUM_SEQS, engine.max_num_seqs)
-        key = (run.model, run.precision, run.system, run.tensor_parallel, run.kv_cache_dtype, seqs)
+        graphs = engine.model.parts().largest_graph
+        key = (run.model, run.precision, run.system, run.tensor_parallel, run.kv_cache_dtype, seqs, graphs)
         if key not in self._tables:
             self._tables[key] = step_table(engine.model, TOKEN_BUDGET, seqs)
         return self._tables[key]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttoken.planning.timing.parts import StepParts, layer_flops
-from firsttoken.planning.timing.step import LARGEST_GRAPH, StepModel
+from firsttoken.planning.timing.step import StepModel
 from firsttoken.simulation.settings import Stages
 from firsttoken.simulation.step_cost import CONSTANTS, StepSums, step_seconds
 
@@ -87,7 +87,7 @@ def _constants(parts: StepParts) -> NDArray[Any]:
         "tiled": parts.tiled, "one_kernel": rates.one_kernel, "overlap": parts.overlap,
         "expand_token": parts.expand_token,
         "cpu_step_us": host.step_us, "cpu_request_us": host.request_us,
-        "cpu_eager_us": host.eager_layer_us * parts.layers, "largest_graph": LARGEST_GRAPH,
+        "cpu_eager_us": host.eager_layer_us * parts.layers, "largest_graph": parts.largest_graph,
         "prefill_scale": parts.scales[0], "decode_scale": parts.scales[1],
     }  # fmt: skip
     for name, value in values.items():

@@ -127,7 +127,9 @@ def _predicted(plan: Plan, prediction: Prediction | None) -> list[RenderableType
     for name, found in (("all", prediction.ttft), *prediction.by_prompt_tokens.items()):
         table.add_row(name, *(milliseconds(t) for t in (found.p50, found.p95, found.p99)))
     tpot = prediction.tpot
-    sure = f"step times ±{prediction.relative_interval * 100:.0f} %"
+    sure = (
+        f"step times ±{prediction.ttft_interval * 100:.0f} % in TTFT, ±{prediction.tpot_interval * 100:.0f} % in TPOT"
+    )
     if prediction.calibrated:
         stages = ", ".join(f"{c.stage} x{number(c.ratio)} (±{c.band * 100:.0f} %)" for c in prediction.calibrated)
         sure += f"; calibrated on the live fleet: {stages}"

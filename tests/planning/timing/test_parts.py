@@ -13,7 +13,7 @@ from firsttoken.planning.models import model_facts
 from firsttoken.planning.timing.attention import attended, prefill_work
 from firsttoken.planning.timing.collectives import all_reduce_seconds
 from firsttoken.planning.timing.device import device_from_profile
-from firsttoken.planning.timing.efficiency import efficiencies, table
+from firsttoken.planning.timing.efficiency import Accuracy, efficiencies, table
 from firsttoken.planning.timing.experts import distinct_experts
 from firsttoken.planning.timing.gemm import GemmRates, gemm_seconds
 from firsttoken.planning.timing.layout import head_widths, layout
@@ -190,7 +190,7 @@ def test_every_catalogue_layout_accounts_for_its_parameters(name: str) -> None:
 def test_every_profile_makes_a_device(name: str) -> None:
     gpu = device(name)
     assert min(gpu.flops, gpu.bandwidth, gpu.pcie, gpu.processors) > 0
-    assert 0 < efficiencies(gpu).interval <= 1
+    assert all(0 < efficiencies(gpu).interval.of(stage) <= 1 for stage in ("prefill", "decode"))
 
 
 def test_which_gpus_are_measured() -> None:
@@ -199,9 +199,30 @@ def test_which_gpus_are_measured() -> None:
 
 
 def test_intervals_widen_with_what_is_not_known() -> None:
-    widths = [efficiencies(device(n)).interval for n in ("nvidia-h100-80gb", "nvidia-h100-pcie", "nvidia-t4", "cpu")]
-    assert widths == sorted(widths)
-    assert widths[0] < widths[2] < widths[3]
+    for stage in ("prefill", "decode"):
+        for names in (
+            ("nvidia-h100-80gb", "nvidia-h100-pcie", "nvidia-t4", "cpu"),
+            ("nvidia-h100-80gb", "nvidia-a100-80gb", "nvidia-a100-40gb", "nvidia-t4"),
+        ):
+            widths = [efficiencies(device(name)).interval.of(stage) for name in names]
+            assert widths == sorted(widths)
+            assert widths[0] < widths[-1]
+
+
+@pytest.mark.parametrize("name", ["nvidia-a100-80gb", "nvidia-l40s"])
+def test_kernels_without_whole_steps_make_a_gpu_less_known(name: str) -> None:
+    """Both have kernel tables, and no whole step of theirs was held against the model."""
+    own, known = efficiencies(device(name)).interval, efficiencies(device("nvidia-h200")).interval
+    assert own.prefill > known.prefill
+    assert own.decode > known.decode
+
+
+def test_prompts_are_less_known_than_tokens_wherever_something_was_measured() -> None:
+    found = efficiencies(device("nvidia-h100-80gb")).interval
+    assert found.prefill > found.decode
+    model = StepModel(facts(LLAMA_8B), device("nvidia-h100-80gb"))
+    assert model.step_seconds(((0, 100),), (500,)).relative_interval == found.prefill
+    assert model.step_seconds((), (500,)).relative_interval == found.decode
 
 
 def test_a_profile_without_figures_is_rough() -> None:
@@ -211,4 +232,4 @@ def test_a_profile_without_figures_is_rough() -> None:
     gpu = device_from_profile(spec)
     assert gpu.rough
     assert gpu.generation == "other"
-    assert StepModel(facts(LLAMA_8B), gpu).relative_interval == table()["intervals"]["rough"]
+    assert StepModel(facts(LLAMA_8B), gpu).interval == Accuracy(**table()["intervals"]["rough"])

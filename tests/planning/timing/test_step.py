@@ -19,7 +19,7 @@ from planning.timing.models import DEEPSEEK, LLAMA_8B, LLAMA_70B, MIXTRAL, devic
 )
 def test_published_decode_steps(gpu: str, kv: str, context: int, milliseconds: float) -> None:
     model = step_model(gpu=gpu, kv_cache_dtype=kv)
-    assert 1e3 * model.decode_seconds(1, context) == pytest.approx(milliseconds, rel=model.relative_interval)
+    assert 1e3 * model.decode_seconds(1, context) == pytest.approx(milliseconds, rel=model.interval.decode)
 
 
 def test_a_decode_step_reads_the_weights_once_and_little_more() -> None:
@@ -136,7 +136,7 @@ def test_one_scheduler_prepares_the_steps_of_all_stages() -> None:
 def test_nothing_was_measured_of_stages() -> None:
     one, two = step_model(LLAMA_70B, tensor_parallel=4), step_model(LLAMA_70B, tensor_parallel=4, pipeline_parallel=2)
     assert (one.unmeasured, two.unmeasured) == ((), ("pipeline stages",))
-    assert two.relative_interval > 2 * one.relative_interval
+    assert two.interval.prefill > 2 * one.interval.prefill
 
 
 def test_fp8_weights_are_faster_where_the_gpu_multiplies_them_and_only_smaller_elsewhere() -> None:
@@ -152,7 +152,7 @@ def test_four_bit_weights_are_read_faster_and_multiplied_as_before() -> None:
     plain = step_model(gpu="nvidia-a100-80gb")
     assert awq.decode_seconds(1, 100) < 0.7 * plain.decode_seconds(1, 100)
     assert awq.prefill_seconds(8192) == pytest.approx(plain.prefill_seconds(8192), rel=0.05)
-    assert awq.relative_interval > plain.relative_interval
+    assert awq.interval.decode > plain.interval.decode
 
 
 def test_fp8_kv_pays_at_long_contexts_only() -> None:
@@ -169,7 +169,7 @@ def test_untiled_attention_grows_with_the_square_of_the_prompt() -> None:
     tiled, untiled = step_model(), step_model(tiled=False)
     assert untiled.step_seconds([(0, 16384)]).attention > 3 * tiled.step_seconds([(0, 16384)]).attention
     assert untiled.decode_seconds(8, 1000) == tiled.decode_seconds(8, 1000)
-    assert untiled.relative_interval > tiled.relative_interval
+    assert untiled.interval.prefill > tiled.interval.prefill
 
 
 def test_a_window_bounds_attention() -> None:
@@ -196,7 +196,7 @@ def test_a_mixture_reads_the_experts_its_tokens_touch() -> None:
 def test_mla_keeps_little_kv_and_replicates_it() -> None:
     model = step_model(DEEPSEEK, "nvidia-h200", tensor_parallel=8)
     assert model.kv_bytes_per_token == 576 * 2 * 61 * 8
-    assert model.relative_interval > step_model(gpu="nvidia-h200").relative_interval
+    assert model.interval.decode > step_model(gpu="nvidia-h200").interval.decode
     long, short = (model.decode_seconds(64, c) for c in (32768, 1024))
     assert short < long < 3 * short
 

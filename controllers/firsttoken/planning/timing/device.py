@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import capability, device_bytes, is_cpu
+from firsttoken.planning.cuda_graphs import graph_limit
 from firsttoken.planning.mig import compute_share
 
 GIGA = 1e9
@@ -42,6 +43,10 @@ MEASURED = {"A100": (2039, 312), "H100": (3350, 989), "H200": (4800, 989), "B200
 # Generations whose products resemble each other: HBM, server power, and predicted from one another within the interval.
 # Ada's do not: of one chip, an RTX 4090 reaches 93 % of its peak and an L40S 66 %, and an L4 has a fifth of the power.
 FAMILIAR = ("ampere", "hopper", "blackwell")
+
+# Generations of which whole steps count in docs/accuracy.md, beside kernels: of A100 and L40S nobody published any of
+# an engine of today.
+STEPS_MEASURED = ("hopper", "blackwell")
 
 # Blackwell, data centre and workstation (major compute capability; NVIDIA's architecture white papers).
 FP4_CAPABILITIES = (10, 12)
@@ -82,9 +87,11 @@ class Device:
     processors: int  # SMs; 1 on a CPU
     measured: bool  # kernel times of this very product are in the fit
     familiar: bool  # those of another product with the like memory and power are
+    steps_measured: bool = False  # whole steps of its generation were held against the model, not kernels alone
     rough: bool = False  # figures assumed, not from a data sheet
     fp4: bool = False  # multiplies 4-bit floats; profiles name no rate for it
     flash_attention_2: bool = False  # vLLM's attention here, for KV in 16 bits
+    graph_limit: int = 512  # tokens of the largest CUDA graph that vLLM captures here
     mesh: int = 0  # devices of a node that are joined pair by pair, each pair with its part of `link`; 0: by a switch
 
     @property
@@ -120,9 +127,11 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         processors=_processors(profile, flops),
         measured=_measured(profile),
         familiar=generation in FAMILIAR,
+        steps_measured=generation in STEPS_MEASURED,
         rough=profile.fp16_tflops is None or profile.memory_bandwidth_gb_per_second is None,
         fp4=(capability(profile) or (0, 0))[0] in FP4_CAPABILITIES,
         flash_attention_2=(capability(profile) or (0, 0))[0] in FLASH_ATTENTION_2,
+        graph_limit=graph_limit(profile),
         mesh=profile.devices_per_node if profile.vendor in MESHES or capability(profile) == CUBE_MESH else 0,
     )
 

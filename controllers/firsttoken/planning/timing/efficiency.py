@@ -33,13 +33,30 @@ class HostEfficiency:
 
 
 @dataclass(frozen=True)
-class Intervals:
-    """How far a prediction may be off, relative: 9 in 10 measured times kept out of the fit lie inside."""
+class Accuracy:
+    """How far the times of a phase may be off, relative: 9 in 10 measured ones kept out of the fit lie inside."""
 
-    measured: float  # kernels of this very GPU are in the fit
-    familiar: float  # those of another GPU of its generation are
-    unmeasured: float  # neither
-    rough: float  # the data sheet itself is assumed
+    prefill: float  # steps with prompts in them, and so TTFT
+    decode: float  # steps without, and so TPOT
+
+    def of(self, stage: str) -> float:
+        """Of one stage, prefill or decode."""
+        return self.prefill if stage == "prefill" else self.decode
+
+    def widest(self, other: "Accuracy") -> "Accuracy":
+        """The wider of both in each phase."""
+        return Accuracy(max(self.prefill, other.prefill), max(self.decode, other.decode))
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Accuracy by what is known of a GPU; docs/accuracy.md has the rule of each, and the data."""
+
+    measured: Accuracy  # kernels of this very GPU are in the fit, and whole steps of it were held against the model
+    kernels: Accuracy  # its kernels are in the fit, no whole step was held against it
+    familiar: Accuracy  # kernels of another GPU of its generation are
+    unmeasured: Accuracy  # neither
+    rough: Accuracy  # the data sheet itself is assumed
 
 
 @dataclass(frozen=True)
@@ -53,8 +70,8 @@ class Efficiencies:
     pcie: LinkEfficiency
     transfer: TransferEfficiency
     host: HostEfficiency
-    interval: float  # relative, of the device
-    unmeasured_interval: float  # relative, for what no table covers (MLA, weight-only kernels, untiled attention)
+    interval: Accuracy  # of the device
+    unmeasured_interval: Accuracy  # for what no table covers (MLA, weight-only kernels, untiled attention)
     borrowed: frozenset[tuple[str, str]] = frozenset()  # (section, format): of other generations, this one has none
 
 
@@ -79,7 +96,7 @@ def build(source: Mapping[str, Any], device: Device) -> Efficiencies:
         return {**other.get(name, {}), **chosen.get(name, {})}
 
     borrowed = {(s, k) for s in ("gemm", "attention", "experts") for k in section(s) if k not in chosen.get(s, {})}
-    intervals = Intervals(**source["intervals"])
+    intervals = Intervals(**{level: Accuracy(**widths) for level, widths in source["intervals"].items()})
     return Efficiencies(
         gemm={k: GemmEfficiency(**v) for k, v in section("gemm").items()},
         attention={k: AttentionEfficiency(**v) for k, v in section("attention").items()},
@@ -89,15 +106,17 @@ def build(source: Mapping[str, Any], device: Device) -> Efficiencies:
         transfer=TransferEfficiency(**source["transfer"]),
         host=HostEfficiency(**section("host")),
         interval=_interval(intervals, device),
-        unmeasured_interval=max(intervals.unmeasured, _interval(intervals, device)),
+        unmeasured_interval=intervals.unmeasured.widest(_interval(intervals, device)),
         # Of a generation without any table all is borrowed, and its interval says so already.
         borrowed=frozenset(borrowed if chosen else ()),
     )
 
 
-def _interval(intervals: Intervals, device: Device) -> float:
+def _interval(intervals: Intervals, device: Device) -> Accuracy:
     if device.rough:
         return intervals.rough
     if device.measured:
-        return intervals.measured
-    return intervals.familiar if device.familiar else intervals.unmeasured
+        return intervals.measured if device.steps_measured else intervals.kernels
+    if not device.familiar:
+        return intervals.unmeasured
+    return intervals.familiar if device.steps_measured else intervals.familiar.widest(intervals.kernels)

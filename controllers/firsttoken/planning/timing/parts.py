@@ -20,6 +20,7 @@ class StepParts(NamedTuple):
     layout: Layout
     full_layers: int  # without a sliding window
     windowed_layers: int
+    largest_graph: int  # tokens; larger steps are launched without a CUDA graph
     tiled: bool
     overlap: bool  # the CPU prepares the next step meanwhile: the longer of both counts, not the sum
     expand_token: float  # MLA: seconds to expand the latent vectors of one earlier token, all layers; else 0

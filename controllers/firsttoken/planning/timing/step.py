@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from firsttoken.planning.cuda_graphs import largest_graph
 from firsttoken.planning.timing import rank
 from firsttoken.planning.timing.attention import (
     LEAST_SCORE_BYTES,
@@ -29,8 +30,6 @@ from firsttoken.planning.timing.parts import StepParts
 from firsttoken.planning.timing.stages import slowest_stage
 from firsttoken.planning.types import ModelFacts
 
-# Above this many tokens a step runs without a CUDA graph (vLLM's largest capture, min(2 x seqs, 512)).
-LARGEST_GRAPH = 512
 # The sampler: a logit is cast to FP32, scaled, normalised and read again.
 SAMPLER_BYTES = 16
 
@@ -77,16 +76,20 @@ class StepModel:
         async_scheduling: bool = True,
         windowed_layers: int | None = None,
         link: float | None = None,
+        max_num_seqs: int | None = None,
         found: Efficiencies | None = None,
         scale: tuple[float, float] = (1.0, 1.0),
     ) -> None:
         """`scale`: measured over predicted seconds of steps with prompts in them, and of those without.
 
-        `found`: efficiencies other than the shipped ones, for the fit. Raises InfeasibleError: unknown KV format."""
+        `max_num_seqs`: of the engine, where few running requests mean small CUDA graphs. `found`: efficiencies other
+        than the shipped ones, for the fit. Raises InfeasibleError: unknown KV format.
+        """
         self.facts, self.device = facts, device
         self._found = found or efficiencies(device)
         self._ranks, self.stages = tensor_parallel, pipeline_parallel
         self._tiled, self._overlap, self._link = tiled, async_scheduling, link
+        self._largest_graph = largest_graph(device.graph_limit, max_num_seqs)
         self._layout = shape = layout(facts)
         self._split = tuple(rank.split(p, tensor_parallel) for p in (shape.attention, shape.dense, shape.shared))
         self._elementwise_bytes = rank.elementwise_bytes(facts, shape, tensor_parallel)
@@ -106,7 +109,7 @@ class StepModel:
         self.unmeasured = rank.unmeasured(facts, self._formats, self._found, kv_cache_dtype, tiled=tiled)
         if pipeline_parallel > 1:
             self.unmeasured += ("pipeline stages",)
-        self.relative_interval = self._found.unmeasured_interval if self.unmeasured else self._found.interval
+        self.interval = self._found.unmeasured_interval if self.unmeasured else self._found.interval
 
     def step_seconds(self, chunks: Sequence[tuple[int, int]] = (), decodes: Sequence[int] | Decodes = ()) -> StepTime:
         """One step: prompt chunks as (tokens before it, tokens of it), and the contexts of decoding requests."""
@@ -116,7 +119,7 @@ class StepModel:
             tokens += chunk
             requests += chunk > 0
         if not tokens:
-            return StepTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, self.relative_interval)
+            return StepTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, self.interval.decode)
         known = self._by_tokens.get(tokens)
         if known is None:
             known = self._by_tokens[tokens] = (self._linear(tokens), self._collectives(tokens))
@@ -126,13 +129,15 @@ class StepModel:
         attention = self._attention(chunks, decodes)
         host = self._found.host
         cpu = host.step_us + host.request_us * requests
-        if tokens > LARGEST_GRAPH:
+        if tokens > self._largest_graph:
             cpu += host.eager_layer_us * self.facts.num_hidden_layers
         cpu *= 1e-6
         gpu = known[0] + known[1] + attention + head
         seconds = max(gpu, cpu) if self._overlap else gpu + cpu
-        seconds *= self._prefill_scale if tokens > count else self._decode_scale
-        return StepTime(seconds, known[0], attention, known[1], head, cpu, self.relative_interval)
+        scale, off = self._decode_scale, self.interval.decode
+        if tokens > count:
+            scale, off = self._prefill_scale, self.interval.prefill
+        return StepTime(seconds * scale, known[0], attention, known[1], head, cpu, off)
 
     def interval_seconds(self, step: StepTime) -> float:
         """Seconds from the start of `step` to that of the next one where a batch is in every stage."""
@@ -201,7 +206,8 @@ class StepModel:
         expand = self._expand_prefix(1) if self.facts.kv_lora_rank and self._tiled else 0.0
         scales, peak = (self._prefill_scale, self._decode_scale), self._formats.layers.flops * self._ranks
         shapes = (self._prefill, self._decode, self._attention_rates, self._found.host, self._layout)
-        return StepParts(*shapes, self._full, self._windowed, self._tiled, self._overlap, expand, scales, peak)
+        counts = (self._full, self._windowed, self._largest_graph)
+        return StepParts(*shapes, *counts, self._tiled, self._overlap, expand, scales, peak)
 
     def _linear(self, tokens: int) -> float:
         facts, shape, host = self.facts, self._layout, self._found.host
