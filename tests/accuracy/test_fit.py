@@ -31,9 +31,9 @@ def shipped(generation: str) -> Sets:
 
 
 def moved(before: Sets, after: Sets, system: str) -> float:
-    """How far predictions of a GPU's kernels are from each other by two sets, relative, mean over the rows."""
+    """How far predictions of a GPU are from each other by two sets, relative: mean over rows, of the worst kernel."""
     both = [(kernel_pairs(k, system, before), kernel_pairs(k, system, after)) for k in KERNELS]
-    return mean(abs(a / b - 1) for old, new in both for (a, _), (b, _) in zip(old, new, strict=True))
+    return max(mean(abs(a / b - 1) for (a, _), (b, _) in zip(old, new, strict=True)) for old, new in both if old)
 
 
 @pytest.mark.parametrize("generation", ["ampere", "ada", "hopper", "blackwell"])
@@ -41,7 +41,7 @@ def test_another_step_of_the_kernels_fit_moves_nothing(generation: str) -> None:
     systems = GENERATIONS[generation]
     again = kernel_sets(systems, begin=shipped(generation), steps=1)
     for system in systems:
-        assert moved(shipped(generation), again, system) < 0.002
+        assert moved(shipped(generation), again, system) < 0.001
 
 
 def test_a_value_that_no_fit_made_would_be_moved_back() -> None:
@@ -49,7 +49,7 @@ def test_a_value_that_no_fit_made_would_be_moved_back() -> None:
     good = shipped("ampere")
     bad = {**good, "gemm": {"bf16": {**good["gemm"]["bf16"], "mfu": 1.03 * good["gemm"]["bf16"]["mfu"]}}}
     again = kernel_sets(GENERATIONS["ampere"], begin=bad, steps=1)
-    assert moved(bad, again, "a100_sxm") > 0.004
+    assert moved(bad, again, "a100_sxm") > 0.01
 
 
 def test_products_of_one_generation_and_all_links_come_out_of_the_fit_digit_by_digit() -> None:
