@@ -53,7 +53,16 @@ def test_a_step_takes_what_the_time_model_says(name: str, chunks: list[tuple[int
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_a_table_is_the_time_model_to_the_last_digit(name: str) -> None:
+    model, table = chosen(name)
+    for tokens in range(1, EXACT_TOKENS + 1):
+        assert table.by_tokens[tokens] == sum(model.tokens.of_tokens(tokens))
+    for rows in range(1, SEQS + 1):
+        assert table.by_rows[rows] == model.tokens.of_rows(rows)
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_between_tiles_a_straight_line_is_close(name: str) -> None:
     model, table = chosen(name)
     for tokens in range(EXACT_TOKENS, BUDGET, 7):
-        assert table.by_tokens[tokens] == pytest.approx(model.tokens_seconds(tokens), rel=5e-3)
+        assert table.by_tokens[tokens] == pytest.approx(sum(model.tokens.of_tokens(tokens)), rel=5e-3)

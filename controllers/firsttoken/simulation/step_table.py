@@ -1,7 +1,7 @@
 """The planner's StepModel as flat arrays: the clock of the simulated engine.
 
-What depends on the number of tokens or of requests alone is tabulated; attention is evaluated from its formulas
-(step_cost.py).
+What depends on the number of tokens or of requests alone is tabulated (planning/timing/tokens.py, term by term, its
+products compiled); attention is evaluated from its formulas (step_cost.py).
 """
 
 import math
@@ -12,8 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firsttoken.planning.timing.experts import experts_seconds
+from firsttoken.planning.timing.gemm import Product, product_seconds
 from firsttoken.planning.timing.parts import StepParts, layer_flops
 from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.timing.tokens import TokenWork
+from firsttoken.simulation.compiled import compiled
 from firsttoken.simulation.settings import Stages
 from firsttoken.simulation.step_cost import CONSTANTS, StepSums, step_seconds
 
@@ -21,6 +25,8 @@ from firsttoken.simulation.step_cost import CONSTANTS, StepSums, step_seconds
 # straight line but for the smooth maximum of compute and traffic. The test says how close that is.
 EXACT_TOKENS = 2048
 TILE_ROWS = 64
+
+_product_seconds = compiled(product_seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +55,9 @@ class StepTable:
 
 
 def step_table(model: StepModel, token_budget: int, max_num_seqs: int) -> StepTable:
-    """The table of one model on one replica, for steps up to these bounds. Takes 1 ms for about 30 token counts."""
+    """The table of one model on one replica, for steps up to these bounds."""
     parts = model.parts()
-    rows = np.array([0.0, *(model.rows_seconds(n) for n in range(1, max_num_seqs + 1))])
+    rows = np.array([0.0, *(model.tokens.of_rows(n) for n in range(1, max_num_seqs + 1))])
     return StepTable(
         constants=_constants(parts),
         by_tokens=_by_tokens(model, token_budget),
@@ -66,9 +72,34 @@ def _by_tokens(model: StepModel, most: int) -> NDArray[np.float64]:
     points = list(range(1, min(most, EXACT_TOKENS) + 1))
     for tile in range(EXACT_TOKENS, most, TILE_ROWS):
         points += [tile + 1, min(tile + TILE_ROWS, most)]
-    points = sorted(set(points))
-    values = [model.tokens_seconds(n) for n in points]
-    return np.concatenate(([0.0], np.interp(np.arange(1, most + 1), points, values)))
+    tokens = np.unique(np.array(points, np.int64))
+    values = _layers(model.tokens, tokens) + [model.tokens.collectives(n) for n in tokens.tolist()]
+    return np.concatenate(([0.0], np.interp(np.arange(1, most + 1), tokens, values)))
+
+
+def _layers(work: TokenWork, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    """`TokenWork.linear` of each number of tokens, in the same order of operations."""
+    seconds = work.layers * _products(tokens, work.around_attention)
+    if work.dense_layers:
+        seconds += work.dense_layers * _products(tokens, work.dense)
+    if work.routed:
+        shape, rates, efficiency, router = work.routed
+        each = np.array([experts_seconds(n, shape, rates, efficiency) for n in tokens.tolist()])
+        seconds += work.expert_layers * (each + _product(tokens, router) + _products(tokens, work.shared))
+    elementwise = work.layer_start + tokens * work.elementwise_bytes / work.elementwise_stream
+    return seconds + work.layers * elementwise
+
+
+def _products(tokens: NDArray[np.int64], products: Sequence[Product]) -> NDArray[np.float64]:
+    return sum((_product(tokens, p) for p in products), np.zeros(len(tokens)))
+
+
+@compiled
+def _product(tokens: Any, product: Any) -> Any:
+    found = np.empty(len(tokens))
+    for i in range(len(tokens)):
+        found[i] = _product_seconds(tokens[i], product)
+    return found
 
 
 def _constants(parts: StepParts) -> NDArray[Any]:

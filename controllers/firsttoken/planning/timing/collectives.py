@@ -40,10 +40,6 @@ def all_reduce_seconds(message_bytes: float, ranks: int, link: float, efficiency
     return (e.latency_us + e.rank_latency_us * (ranks - 2)) * 1e-6 + moved
 
 
-def transfer_seconds(kv_bytes: float, link: float, efficiency: TransferEfficiency, *, overlap: float = 0.0) -> float:
-    """Seconds until `kv_bytes` are at the other side of a link of `link` bytes/s.
-
-    `overlap`: seconds of prefill during which layers already travel; what is left is never below the set-up.
-    """
-    set_up = efficiency.set_up_us * 1e-6
-    return set_up + max(0.0, kv_bytes / (link * efficiency.share) - overlap)
+def transfer_seconds(kv_bytes: float, link: float, efficiency: TransferEfficiency) -> float:
+    """Seconds until `kv_bytes` are at the other side of a link of `link` bytes/s."""
+    return efficiency.set_up_us * 1e-6 + kv_bytes / (link * efficiency.share)

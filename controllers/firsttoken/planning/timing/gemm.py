@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
+from typing import NamedTuple
 
 # Rows and columns of the output that one SM computes at a time, and how often the largest is halved for them; libraries
 # choose the size that ends first.
@@ -42,41 +43,88 @@ class GemmRates:
     efficiency: GemmEfficiency
 
 
+class Product(NamedTuple):
+    """A product of any number of rows with one matrix of weights, and all of its time that the rows don't change.
+
+    Always of the same types, so that what is compiled for one product serves all.
+    """
+
+    tiles: tuple[tuple[int, int, float], ...]  # each size of TILES: rows, tiles beside each other, seconds of one
+    processors: int
+    wave_rounding: float
+    row_sums: float  # bytes of partial sums for each part that the inner dimension is split into
+    bandwidth: float  # bytes/s, the whole of it
+    row_flops: float
+    flops: float  # FLOP/s, of the largest tile
+    ragged: float  # seconds that more than ALIGNED_ROWS rows add
+    droop: float
+    weights: float  # bytes
+    row_input: float  # bytes
+    row_output: float  # bytes
+    stream: float  # bytes/s at which weights and activations move
+    start: float  # seconds
+
+
 def gemm_seconds(m: float, n: float, k: float, rates: GemmRates, *, ragged: bool = True) -> float:
     """Seconds for (m x k) by (k x n), m tokens. Never falls when m, n or k grows.
 
     `ragged`: m may be no multiple of 16, as the token count of a step usually is not.
     """
-    e = rates.efficiency
-    compute = _compute(m, n, k, rates)
-    if ragged and m > ALIGNED_ROWS:
-        compute += e.ragged * 2 * LARGEST_TILE * k * rates.processors / (rates.flops * e.mfu)
-    compute *= 1 + e.droop * compute / (compute + DROOP_SECONDS)
-    moved = rates.weight_bytes * n * k + rates.activation_bytes * m * k + 2 * m * n
-    start = e.floor_us * 1e-6 + e.inner_us * 1e-9 * k
-    return start + smooth_maximum(compute, moved / (rates.bandwidth * e.mbu))
+    return product_seconds(m, product(n, k, rates, ragged=ragged))
+
+
+def product(n: float, k: float, rates: GemmRates, *, ragged: bool = True) -> Product:
+    """The product with weights of (k x n), ready to be timed."""
+    e, processors = rates.efficiency, rates.processors
+    reached = rates.flops * e.mfu
+    return Product(
+        tiles=tuple(
+            (rows, ceil(n / columns), 2 * rows * columns * k * processors / (reached * e.small_tile**halvings))
+            for rows, columns, halvings in TILES
+        ),
+        processors=processors,
+        wave_rounding=float(e.wave_rounding),
+        row_sums=float(n * PARTIAL_SUM_BYTES),
+        bandwidth=float(rates.bandwidth),
+        row_flops=float(2 * n * k),
+        flops=reached,
+        ragged=e.ragged * 2 * LARGEST_TILE * k * processors / reached if ragged else 0.0,
+        droop=float(e.droop),
+        weights=float(rates.weight_bytes * n * k),
+        row_input=float(rates.activation_bytes * k),
+        row_output=float(2 * n),
+        stream=rates.bandwidth * e.mbu,
+        start=e.floor_us * 1e-6 + e.inner_us * 1e-9 * k,
+    )
+
+
+def product_seconds(m: float, product: Product) -> float:
+    """Seconds with `m` rows. Plain enough to be compiled as it is: the simulator does, for tables of many rows."""
+    (tiles, processors, rounding, row_sums, bandwidth, row_flops, flops, ragged, droop, weights, row_input, row_output,
+     stream, start) = product  # fmt: skip
+    sums = m * row_sums / bandwidth
+    compute = m * row_flops / flops if processors == 1 else inf  # a CPU has no tiles to fill
+    for rows, beside, seconds in tiles:
+        count = ceil(m / rows) * beside
+        least = count * seconds / processors  # were all SMs busy to the end
+        for split in SPLITS:
+            added = split * sums if split > 1 else 0.0
+            if compute <= least + added:  # more splits add more
+                break
+            waves = count * split / processors
+            waves = 1.0 if waves < 1 else waves + rounding * (ceil(waves) - waves)
+            found = waves * seconds / split + added
+            compute = min(compute, found)
+    if m > ALIGNED_ROWS:
+        compute += ragged
+    compute *= 1 + droop * compute / (compute + DROOP_SECONDS)
+    # Their smooth maximum, written out: a compiled function calls no other.
+    compute, moved = compute * compute, (weights + row_input * m + row_output * m) / stream
+    moved *= moved
+    return start + sqrt(sqrt(compute * compute + moved * moved))
 
 
 def smooth_maximum(a: float, b: float) -> float:
     """Fourth-power norm: of two limits that overlap in time the larger counts, and a little of the other."""
     a, b = a * a, b * b
     return sqrt(sqrt(a * a + b * b))
-
-
-def _compute(m: float, n: float, k: float, rates: GemmRates) -> float:
-    e, processors = rates.efficiency, rates.processors
-    if processors == 1:  # a CPU: no tiles to fill
-        return 2 * m * n * k / (rates.flops * e.mfu)
-    best, sums = inf, m * n * PARTIAL_SUM_BYTES / rates.bandwidth
-    for rows, columns, halvings in TILES:
-        tiles = ceil(m / rows) * ceil(n / columns)
-        tile_seconds = 2 * rows * columns * k * processors / (rates.flops * e.mfu * e.small_tile**halvings)
-        least = tiles * tile_seconds / processors  # were all SMs busy to the end
-        for split in SPLITS:
-            added = split * sums if split > 1 else 0.0
-            if best <= least + added:  # more splits add more
-                break
-            waves = tiles * split / processors
-            waves = 1.0 if waves < 1 else waves + e.wave_rounding * (ceil(waves) - waves)
-            best = min(best, waves * tile_seconds / split + added)
-    return best

@@ -19,19 +19,14 @@ from firsttoken.planning.timing.attention import (
     prefill_work,
     untiled_seconds,
 )
-from firsttoken.planning.timing.collectives import NETWORK_LATENCY_US, all_reduce_seconds
 from firsttoken.planning.timing.collectives import transfer_seconds as seconds_to_transfer
 from firsttoken.planning.timing.device import Device
 from firsttoken.planning.timing.efficiency import Efficiencies, efficiencies
-from firsttoken.planning.timing.experts import experts_seconds
-from firsttoken.planning.timing.gemm import GemmRates, gemm_seconds
 from firsttoken.planning.timing.layout import layout
 from firsttoken.planning.timing.parts import StepParts
 from firsttoken.planning.timing.stages import slowest_stage
+from firsttoken.planning.timing.tokens import TokenWork
 from firsttoken.planning.types import ModelFacts
-
-# The sampler: a logit is cast to FP32, scaled, normalised and read again.
-SAMPLER_BYTES = 16
 
 
 class Decodes(NamedTuple):
@@ -79,21 +74,31 @@ class StepModel:
         max_num_seqs: int | None = None,
         found: Efficiencies | None = None,
         scale: tuple[float, float] = (1.0, 1.0),
+        tokens: TokenWork | None = None,
     ) -> None:
         """`scale`: measured over predicted seconds of steps with prompts in them, and of those without.
 
         `max_num_seqs`: of the engine, where few running requests mean small CUDA graphs. `found`: efficiencies other
-        than the shipped ones, for the fit. Raises InfeasibleError: unknown KV format.
+        than the shipped ones, for the fit. `tokens`: those of the same replica with another KV cache or another scale,
+        to share what they remember. Raises InfeasibleError: unknown KV format.
         """
         self.facts, self.device = facts, device
         self._found = found or efficiencies(device)
         self._ranks, self.stages = tensor_parallel, pipeline_parallel
-        self._tiled, self._overlap, self._link = tiled, async_scheduling, link
+        self._tiled, self._overlap = tiled, async_scheduling
         self._largest_graph = largest_graph(device.graph_limit, max_num_seqs)
-        self._layout = shape = layout(facts)
-        self._split = tuple(rank.split(p, tensor_parallel) for p in (shape.attention, shape.dense, shape.shared))
-        self._elementwise_bytes = rank.elementwise_bytes(facts, shape, tensor_parallel)
-        self._formats = rank.formats(facts, device, self._found)
+        self._layout = layout(facts)
+        self._formats = formats = rank.formats(facts, device, self._found)
+        self.tokens = tokens or TokenWork(
+            facts,
+            device,
+            self._layout,
+            formats,
+            self._found,
+            ranks=tensor_parallel,
+            stages=pipeline_parallel,
+            link=link,
+        )
         prefill, decode, rates = rank.attention(facts, device, self._found, tensor_parallel, kv_cache_dtype)
         given = facts.windowed_layers if windowed_layers is None else windowed_layers
         windowed = facts.num_hidden_layers if given is None else given
@@ -102,8 +107,6 @@ class StepModel:
         self._prefill, self._decode, self._attention_rates = prefill, decode, replace(rates, score_bytes=score_bytes)
         self._prefill_full, self._decode_full = replace(prefill, window=None), replace(decode, window=None)
         self._prefill_scale, self._decode_scale = scale
-        self._by_tokens: dict[int, tuple[float, float]] = {}
-        self._by_rows: dict[int, float] = {}
         self._by_decodes: dict[tuple[Decodes, float], float] = {}
         # What of this model no kernel table covers, in words.
         self.unmeasured = rank.unmeasured(facts, self._formats, self._found, kv_cache_dtype, tiled=tiled)
@@ -120,24 +123,20 @@ class StepModel:
             requests += chunk > 0
         if not tokens:
             return StepTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, self.interval.decode)
-        known = self._by_tokens.get(tokens)
-        if known is None:
-            known = self._by_tokens[tokens] = (self._linear(tokens), self._collectives(tokens))
-        head = self._by_rows.get(requests)
-        if head is None:
-            head = self._by_rows[requests] = self._head(requests)
+        linear, collectives = self.tokens.of_tokens(tokens)
+        head = self.tokens.of_rows(requests)
         attention = self._attention(chunks, decodes)
         host = self._found.host
         cpu = host.step_us + host.request_us * requests
         if tokens > self._largest_graph:
             cpu += host.eager_layer_us * self.facts.num_hidden_layers
         cpu *= 1e-6
-        gpu = known[0] + known[1] + attention + head
+        gpu = linear + collectives + attention + head
         seconds = max(gpu, cpu) if self._overlap else gpu + cpu
         scale, off = self._decode_scale, self.interval.decode
         if tokens > count:
             scale, off = self._prefill_scale, self.interval.prefill
-        return StepTime(seconds * scale, known[0], attention, known[1], head, cpu, off)
+        return StepTime(seconds * scale, linear, attention, collectives, head, cpu, off)
 
     def interval_seconds(self, step: StepTime) -> float:
         """Seconds from the start of `step` to that of the next one where a batch is in every stage."""
@@ -173,15 +172,13 @@ class StepModel:
         """Seconds of a step of `batch` decodes that all have `context` tokens."""
         return self.step_seconds((), Decodes(batch, batch * context, context)).seconds
 
-    def transfer_seconds(self, tokens: int, link: float | None = None, overlap: float = 0.0) -> float:
-        """Seconds to move the KV of `tokens` tokens to another replica.
+    def transfer_seconds(self, tokens: int, link: float | None = None) -> float:
+        """Seconds to move the KV of `tokens` tokens to another replica, once all of it is there.
 
-        `link`: bytes/s for all ranks of the replica together, by default the PCIe of each. `overlap`: seconds of
-        prefill during which finished layers already travel.
+        `link`: bytes/s for all ranks of the replica together, by default the PCIe of each.
         """
-        kv_bytes = tokens * self.kv_bytes_per_token
         rate = link or self.device.pcie * self._ranks
-        return seconds_to_transfer(kv_bytes, rate, self._found.transfer, overlap=overlap)
+        return seconds_to_transfer(tokens * self.kv_bytes_per_token, rate, self._found.transfer)
 
     @property
     def kv_bytes_per_token(self) -> float:
@@ -193,14 +190,6 @@ class StepModel:
         host = self._found.host
         return (host.api_request_us + host.api_token_us * prompt_tokens) * 1e-6
 
-    def tokens_seconds(self, tokens: int) -> float:
-        """The part of a step that depends on the number of its tokens alone: products, experts, collectives."""
-        return self._linear(tokens) + self._collectives(tokens)
-
-    def rows_seconds(self, rows: int) -> float:
-        """The part that depends on the number of its requests alone: output embedding and sampler."""
-        return self._head(rows)
-
     def parts(self) -> StepParts:
         """The constants of everything else, for loops that are compiled."""
         expand = self._expand_prefix(1) if self.facts.kv_lora_rank and self._tiled else 0.0
@@ -208,50 +197,6 @@ class StepModel:
         shapes = (self._prefill, self._decode, self._attention_rates, self._found.host, self._layout)
         counts = (self._full, self._windowed, self._largest_graph)
         return StepParts(*shapes, *counts, self._tiled, self._overlap, expand, scales, peak)
-
-    def _linear(self, tokens: int) -> float:
-        facts, shape, host = self.facts, self._layout, self._found.host
-        around_attention, dense, shared = self._split
-        seconds = facts.num_hidden_layers * self._products(tokens, around_attention)
-        if shape.dense_layers:
-            seconds += shape.dense_layers * self._products(tokens, dense)
-        if shape.experts:
-            routed = rank.expert_shape(shape, facts.hidden_size, self._ranks)
-            efficiency = self._found.experts[self._formats.experts_key]
-            each = experts_seconds(tokens, routed, self._formats.experts, efficiency)
-            router = gemm_seconds(tokens, shape.experts, facts.hidden_size, self._formats.head)
-            seconds += shape.expert_layers * (each + router + self._products(tokens, shared))
-        moved = tokens * self._elementwise_bytes
-        elementwise = host.layer_us * 1e-6 + moved / (self.device.bandwidth * self._formats.head.efficiency.mbu)
-        return seconds + facts.num_hidden_layers * elementwise
-
-    def _products(self, tokens: int, products: tuple[tuple[int, int], ...]) -> float:
-        rates: GemmRates = self._formats.layers
-        return sum([gemm_seconds(tokens, n, k, rates) for n, k in products])
-
-    def _collectives(self, tokens: int) -> float:
-        message = tokens * self.facts.hidden_size * 2
-        seconds = 2 * self.facts.num_hidden_layers * self._all_reduce(message)
-        if self.stages > 1:
-            link = self._link or self.device.link_among(2) or self.device.pcie
-            seconds += (self.stages - 1) * (NETWORK_LATENCY_US * 1e-6 + message / self._ranks / link)
-        return seconds
-
-    def _all_reduce(self, message: float) -> float:
-        if self._link:
-            latency = NETWORK_LATENCY_US * 1e-6 if self._ranks > 1 else 0.0
-            return latency + all_reduce_seconds(message, self._ranks, self._link, self._found.nvlink)
-        if self.device.link:
-            return all_reduce_seconds(message, self._ranks, self.device.link_among(self._ranks), self._found.nvlink)
-        return all_reduce_seconds(message, self._ranks, self.device.pcie, self._found.pcie)
-
-    def _head(self, rows: int) -> float:
-        facts, ranks = self.facts, self._ranks
-        columns = -(-facts.vocab_size // ranks)
-        seconds = gemm_seconds(rows, columns, facts.hidden_size, self._formats.head, ragged=False)
-        # The logits of all ranks are gathered on one, which samples: an all-reduce moves twice as much.
-        seconds += self._all_reduce(rows * facts.vocab_size) if ranks > 1 else 0.0
-        return seconds + rows * facts.vocab_size * SAMPLER_BYTES / self.device.bandwidth
 
     def _attention(self, chunks: Sequence[tuple[int, int]], decodes: Sequence[int] | Decodes) -> float:
         """One launch a layer serves chunks and decodes, so the larger of their floors is paid, once."""
