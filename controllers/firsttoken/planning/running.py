@@ -75,19 +75,24 @@ def consistent_memory(
     """Memory of a shape (tensor, pipeline) with the most running requests, up to `load.max_num_seqs`, that its KV has
     places for and that leave enough of it (`parallelism.fits`); with one where no number does, and as `pinned`.
 
-    What KV holds falls as the number grows, so there is one such number, found by bisection.
+    What KV holds falls as the number grows, so there is one such number. One request and all of them are looked at
+    first, which decides for most shapes; else it is found by bisection.
     """
 
     def at(running: int) -> MemoryBudget:
         return memory_budget(facts, profile, *shape, replace(load, max_num_seqs=running))
 
-    def too_many(running: int) -> bool:
-        memory = at(running)
-        return places(memory, held) < running or not fits(memory, profile)
+    def too_many(memory: MemoryBudget) -> bool:
+        return places(memory, held) < memory.max_num_seqs or not fits(memory, profile)
 
-    if pinned:
-        return at(load.max_num_seqs)
-    return at(max(1, bisect_left(range(1, load.max_num_seqs + 1), True, key=too_many)))
+    most = load.max_num_seqs
+    every = at(most)
+    if pinned or not too_many(every):
+        return every
+    one = at(1)
+    if too_many(one):
+        return one
+    return at(1 + bisect_left(range(2, most), True, key=lambda running: too_many(at(running))))
 
 
 def running_reason(pins: EnginePins, limit: int, memory: MemoryBudget, held: HeldKV, request: str) -> Reason:
