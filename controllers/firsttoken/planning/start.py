@@ -8,7 +8,8 @@ from functools import cached_property
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.forecast import ASSUMED_LOAD, TPOT_P95, TTFT_P95, Forecast, Question, describe
 from firsttoken.planning.load.curves import EngineLimits
-from firsttoken.planning.load.goodput import GRID_STEP, TPOT, TTFT, excess, value
+from firsttoken.planning.load.goodput import TPOT, TTFT, excess, value
+from firsttoken.planning.load.search import GRID_STEP
 from firsttoken.planning.replicas import margin
 from firsttoken.planning.roles import Role
 from firsttoken.planning.sizing import Forecasting, Sized

@@ -6,7 +6,8 @@ from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.forecast import Forecast
 from firsttoken.planning.load.curves import EngineLimits
-from firsttoken.planning.load.goodput import GRID_STEP, Goodput
+from firsttoken.planning.load.goodput import Goodput
+from firsttoken.planning.load.search import GRID_STEP
 from firsttoken.planning.memory import BLOCK_TOKENS
 from firsttoken.planning.settings import Budgets
 

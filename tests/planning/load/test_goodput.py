@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from firsttoken.api.service_inputs import SLO, Profile
 from firsttoken.planning.load.demand import RequestShape
-from firsttoken.planning.load.goodput import GRID_POINTS, GRID_STEP, Target, largest_rate, targets, value
+from firsttoken.planning.load.goodput import Target, largest_rate, targets, value
+from firsttoken.planning.load.search import GRID_POINTS, GRID_STEP
 from firsttoken.planning.workload import default_slos
 from planning.load.cases import CHAT, CODE, ENGINES, LARGE, SHAPES, SMALL, Engine, capacity
 

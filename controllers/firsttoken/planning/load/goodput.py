@@ -1,7 +1,7 @@
 """The largest rate at which one replica keeps its SLOs (goodput, as DistServe defines it)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,16 +10,16 @@ from firsttoken.api.service_inputs import SLO
 from firsttoken.planning.load.demand import PromptClass, RequestShape
 from firsttoken.planning.load.replica import LoadModel
 from firsttoken.planning.load.responses import Replica
+from firsttoken.planning.load.search import GRID_POINTS, GRID_STEP, Search, Trial
 from firsttoken.planning.load.steady import DECODE, PREFILL
 
 TTFT, TPOT, ALL = "TTFT", "TPOT", "all"
 
-# Rates that are tried lie on one grid below the engine's capacity, the same for every SLO: a tighter one can't come out
-# better. Less than a thousandth of the capacity counts as nothing.
-GRID_STEP = 1.02
-GRID_POINTS = math.ceil(math.log(1000) / math.log(GRID_STEP))
 USUAL = 0.45  # part of the capacity that most promises leave: where a search without a guess begins
 UNLOADED = 1e-6  # part of the capacity: no request meets another
+# The part of requests that breaks a promise grows about so much faster with the rate than the load does; below the
+# least one, nothing is gained by telling how small it is.
+STEEPER, LEAST_STRAIN = 6.0, 1e-6
 
 
 @dataclass(frozen=True)
@@ -67,40 +67,18 @@ def largest_rate(load: LoadModel, promises: Sequence[Target], near: float = 0.0)
 
     `near`: a rate close to which it is expected; the search begins there.
     """
-    own = _own(load, promises)
-    top = ceiling(load)
-    tried: dict[int, tuple[Replica, bool]] = {}
-
-    def kept(point: int) -> bool:
-        if point not in tried:
-            replica = load.at(_rate(top, point))
-            tried[point] = replica, not replica.steady.saturated and not _broken(replica, own)
-        return tried[point][1]
-
-    first = _point(top, near or USUAL * top)
-    if not kept(first):  # else an empty engine keeps them too: waiting never falls when load rises
-        empty = _idle(load)
+    own, top = _own(load, promises), ceiling(load)
+    search = Search(lambda point: _trial(load.at(_rate(top, point)), own))
+    search.look(_point(top, near or USUAL * top))
+    if search.low < 0 and not search.look_outwards():
+        empty = _idle(load)  # it keeps what is kept at any rate: waiting never falls when load rises
         if _broken(empty, own):
             return Goodput(0.0, _worst(empty, own), empty.steady.binds, load)
-    low, high = _bracket(kept, first) if near else (first, GRID_POINTS) if kept(first) else (-1, first)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if kept(middle) else (low, middle)
-    replica = tried[high][0] if high in tried else load.at(top)
+    search.close()
+    replica = search.above or load.at(top)
     broken = None if replica.steady.saturated or not _broken(replica, own) else _worst(replica, own)
-    return Goodput(_rate(top, low) if low >= 0 else 0.0, broken, replica.steady.binds, load)
-
-
-def _bracket(kept: Callable[[int], bool], point: int) -> tuple[int, int]:
-    """Points around the largest that is kept, from a guess outwards in growing strides."""
-    low, high, stride = -1, GRID_POINTS, 2
-    while (low < 0 or high == GRID_POINTS) and low < point < high:
-        if kept(point):
-            low, point = point, point + stride
-        else:
-            high, point = point, point - stride
-        stride *= 4
-    return low, high
+    rate = _rate(top, search.low) if search.low >= 0 else 0.0
+    return Goodput(rate, broken, replica.steady.binds, load)
 
 
 def keeps(load: LoadModel, promises: Sequence[Target], rate: float) -> bool:
@@ -165,15 +143,33 @@ def _worst(replica: Replica, promises: Sequence[Target]) -> Target:
 
 def _broken(replica: Replica, promises: Sequence[Target]) -> bool:
     """Whether one is not kept: the probability of exceeding it decides, no percentile is searched for."""
+    return any(_above(replica, target) > _allowed(target) for target in promises)
+
+
+def _trial(replica: Replica, promises: Sequence[Target]) -> Trial:
+    """How far a replica is from its limits; no further promise is looked at once one is broken."""
+    used = replica.steady.utilization
+    strain = math.log(max(used, LEAST_STRAIN))
+    if used >= 1:
+        return Trial(replica, False, strain)
     for target in promises:
-        if target.metric == TPOT:
-            above = replica.token_times.survival(target.seconds)
-        else:
-            prompts = prompts_of(replica.curves.shape, target.bucket)
-            above = replica.first_tokens(prompts).survival(target.seconds) if prompts else 0.0
-        if above > 1 - target.percentile / 100:
-            return True
-    return False
+        above, allowed = _above(replica, target), _allowed(target)
+        strain = max(strain, math.log(max(above, LEAST_STRAIN) / allowed) / STEEPER)
+        if above > allowed:
+            return Trial(replica, False, strain)
+    return Trial(replica, True, strain)
+
+
+def _above(replica: Replica, target: Target) -> float:
+    """Part of the requests that take longer than promised; 0 for a bucket in which no prompt can lie."""
+    if target.metric == TPOT:
+        return replica.token_times.survival(target.seconds)
+    prompts = prompts_of(replica.curves.shape, target.bucket)
+    return replica.first_tokens(prompts).survival(target.seconds) if prompts else 0.0
+
+
+def _allowed(target: Target) -> float:
+    return 1 - target.percentile / 100
 
 
 def _rate(top: float, point: int) -> float:
