@@ -21,5 +21,4 @@ def largest_graph(limit: int, max_num_seqs: int | None) -> int:
 def captured_graphs(profile: AcceleratorProfileSpec, max_num_seqs: int) -> int:
     """How many CUDA graphs vLLM captures: of 1, 2 and 4 tokens, every 8 to 256, every 16 to the largest."""
     largest = largest_graph(graph_limit(profile), max_num_seqs)
-    sizes = [1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16)]
-    return sum(size <= largest for size in sizes)
+    return sum(size <= largest for size in (1, 2, 4)) + min(largest, 256) // 8 + max(0, largest - 256) // 16

@@ -19,6 +19,7 @@ from firsttoken.planning.routing import ENVOY, router_before
 from firsttoken.planning.timing.device import Device, device_from_profile
 from firsttoken.planning.timing.efficiency import Accuracy
 from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.timing.tokens import TokenWork
 from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction, Routing
 from firsttoken.planning.words import milliseconds
 from firsttoken.planning.workload import default_slos
@@ -51,6 +52,7 @@ class Question:
     calibration: Calibration = field(default_factory=Calibration)
     routing: Routing = ENVOY
     _curves: dict[tuple[object, ...], StepCurves] = field(default_factory=dict, repr=False, compare=False)
+    _tokens: dict[tuple[object, ...], TokenWork] = field(default_factory=dict, repr=False, compare=False)
 
     def curves(
         self, device: tuple[Device, str], candidate: Candidate, kv_cache_dtype: str, scale: tuple[float, float]
@@ -67,7 +69,9 @@ class Question:
                 pipeline_parallel=stages,
                 kv_cache_dtype=kv_cache_dtype,
                 scale=scale,
+                tokens=self._tokens.get(key[:4]),
             )
+            self._tokens[key[:4]] = model.tokens
             self._curves[key] = StepCurves(model, self.shape, LARGEST_BUDGET)
         return self._curves[key]
 

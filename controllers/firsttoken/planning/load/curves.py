@@ -6,7 +6,7 @@ Each is evaluated at a coarse grid of decodes and interpolated between, so that 
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from firsttoken.planning.load.demand import PromptClass, RequestShape
 from firsttoken.planning.timing.step import Decodes, StepModel, StepTime
@@ -64,6 +64,9 @@ class StepCurves:
         self._known: dict[int, Steps] = {}  # by the point of GRID
         self._prompts: dict[tuple[int, int, int], PromptSteps] = {}  # by tokens, cached tokens and point
         self._chunks: dict[tuple[int, int], StepTime] = {}  # that fill a step, by the tokens before them and decodes
+        # What others made of these: in steady states of other rates they are asked for again.
+        self.token_times: dict[tuple[float, float], tuple[float, float]] = {}
+        self.replicas: dict[object, Any] = {}
         self._decodes: dict[int, float] = {}  # by point; no budget changes these and the next
         self._batches: dict[int, Decodes] = {}
         self._family = {token_budget: self}

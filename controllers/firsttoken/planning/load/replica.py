@@ -96,8 +96,12 @@ class LoadModel:
         return self.of(self.curves, self.engine, self.role, self.handover, router=router)
 
     def at(self, rate: float) -> Replica:
-        """Its distributions at `rate` requests a second."""
-        return Replica(self.curves, self.engine, rate, self.role, self.handover, router=self.router)
+        """Its distributions at `rate` requests a second, remembered with the step times: rates are asked for again."""
+        key, known = (self.engine, self.role, self.handover, self.router, rate), self.curves.replicas
+        if key not in known:
+            known[key] = Replica(self.curves, self.engine, rate, self.role, self.handover, router=self.router)
+        found: Replica = known[key]
+        return found
 
     def state(self, rate: float, bounds: Sequence[int] = DEFAULT_BOUNDS) -> ReplicaState:
         """Its percentiles at `rate` requests a second; `bounds` are the rising upper bounds of the buckets, tokens."""

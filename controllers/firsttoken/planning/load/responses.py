@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from firsttoken.planning.load.curves import EngineLimits, PromptSteps, StepCurves
 from firsttoken.planning.load.demand import PromptClass
@@ -33,8 +34,7 @@ class Handover:
     token: float = 0.0  # of it for each token's KV
 
 
-@dataclass(frozen=True)
-class _Class:
+class _Class(NamedTuple):
     """Prompts of one class as TTFT sees them."""
 
     share: float

@@ -99,6 +99,13 @@ def token_time(curves: StepCurves, prompts: float, running: float) -> tuple[floa
     that is full: while weights are read, the first tokens are free. In between by the mean number of prompts that share
     a step, x / (1 - exp(-x)) with x arrivals a step. No step is longer than a full one.
     """
+    found = curves.token_times.get((prompts, running))
+    if found is None:
+        found = curves.token_times[prompts, running] = _token_time(curves, prompts, running)
+    return found
+
+
+def _token_time(curves: StepCurves, prompts: float, running: float) -> tuple[float, float]:
     seen = running + 1  # a request that decodes sees itself beside the average of the others (M/G/infinity)
     if not prompts:
         return curves.decode(seen), 0.0
