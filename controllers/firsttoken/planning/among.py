@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from firsttoken.planning.choice import Limits
 from firsttoken.planning.forecast import Forecast, Question
-from firsttoken.planning.load.goodput import GRID_STEP
+from firsttoken.planning.load.search import GRID_STEP
 from firsttoken.planning.replicas import margin
 from firsttoken.planning.sizing import Forecasting, Sized
 from firsttoken.planning.types import Reason
