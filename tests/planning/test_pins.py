@@ -32,7 +32,8 @@ def test_a_pin_beyond_what_the_link_carries_is_obeyed_with_a_warning() -> None:
     [
         (PHI_4, 4, 2, "KV heads"),
         (QWEN_7B, 8, 4, "28 attention heads"),
-        (LLAMA_70B, 16, 8, "a node has 8 devices"),
+        (LLAMA_70B, 16, 8, "a node has 8 devices, and the AcceleratorProfile says nothing of the network"),
+        (LLAMA_70B, 20, 8, "on several nodes a layer's split takes all of each"),
     ],
 )
 def test_impossible_tensor_parallelism(uri: str, pin: int, nearest: int, word: str) -> None:
@@ -46,11 +47,10 @@ def test_more_stages_than_layers() -> None:
     assert bad_pins(pipelineParallel=29).constraint == "PipelineParallel"
 
 
-def test_pinned_stages_stay_inside_a_node() -> None:
-    refusal = bad_pins(LLAMA_70B, count=32, tensorParallel=4, pipelineParallel=4)
-    assert refusal.constraint == "AcrossNodes"
-    assert "16" not in refusal.message
-    assert refusal.nearest["spec.engine.pins.pipelineParallel"] == 2
+def test_pinned_stages_beyond_a_node_lie_on_two() -> None:
+    role = with_pins(LLAMA_70B, count=32, tensorParallel=4, pipelineParallel=4).roles[0]
+    assert (role.nodes, role.gpus_per_node, role.replicas) == (2, 8, 2)
+    assert role.engine_args["nnodes"] == "2"
 
 
 def test_pinned_stages_of_split_roles() -> None:

@@ -65,22 +65,6 @@ def test_70b_on_eight_h100_is_two_replicas_of_four() -> None:
     assert shape(service(LLAMA_70B, "nvidia-h100-80gb", 8)) == [("serve", 2, 4, 1)]
 
 
-def test_deepseek_on_two_nodes_of_h200_is_one_replica_a_node_and_says_why() -> None:
-    spec = service(DEEPSEEK, "nvidia-h200", 16)
-    assert shape(spec) == [("serve", 2, 8, 1)]
-    assert "a replica stays in one node" in reason(planned(spec), "WithinNode")
-
-
-@pytest.mark.parametrize("count", [8, 16, None])
-def test_a_replica_that_no_node_holds_is_refused_with_what_would_be_rendered(count: int | None) -> None:
-    """S13: two nodes of H100 would hold DeepSeek-V3, but a replica across nodes is nothing this version renders."""
-    refusal = refused(service(DEEPSEEK, "nvidia-h100-80gb", count))
-    assert refusal.constraint == "AcrossNodes"
-    assert "a node has 8 devices, and replicas across nodes are not supported by this version" in refusal.message
-    assert "more memory" in refusal.message
-    assert refusal.nearest == {"spec.accelerator.type": "nvidia-h200"}
-
-
 def test_1b_on_one_l4_for_completion() -> None:
     spec = service("hf://meta-llama/Llama-3.2-1B", "nvidia-l4", 1, workload={"profile": "CodeCompletion"})
     assert shape(spec) == [("serve", 1, 1, 1)]
@@ -241,18 +225,20 @@ class TestDisaggregated:
 
     def test_roles_over_pcie_are_bound_by_their_split_and_not_by_the_node(self) -> None:
         """Colocated would not fit either, so only the split and the stages that a role can't have are to be named."""
-        for model, device in ((LLAMA_70B, "nvidia-l4"), ("hf://meta-llama/Llama-3.1-405B", "nvidia-l40s")):
-            refusal = refused(service(model, device, 16, layout={"mode": "Disaggregated"}))
-            assert refusal.constraint == "PipelineParallel"
-            assert "over PCIe, which carries no split of a layer beyond 2" in refusal.message
-            assert "prefill and decode roles have no pipeline stages" in refusal.message
-            assert "across nodes" not in refusal.message
-            assert "Colocated" not in refusal.message
+        model = "hf://meta-llama/Llama-3.1-405B"
+        refusal = refused(service(model, "nvidia-t4", 16, layout={"mode": "Disaggregated"}))
+        assert refusal.constraint == "PipelineParallel"
+        assert "over PCIe, which carries no split of a layer beyond 2" in refusal.message
+        assert "prefill and decode roles have no pipeline stages" in refusal.message
+        assert "nodes" not in refusal.message
+        assert "Colocated" not in refusal.message
 
     def test_a_role_that_no_node_holds(self) -> None:
         refusal = refused(service(DEEPSEEK, "nvidia-h100-80gb", 32, layout={"mode": "Disaggregated"}))
         assert refusal.constraint == "AcrossNodes"
         assert refusal.message.startswith("prefill: ")
+        assert "NixlConnector does not work with pipeline stages" in refusal.message
+        assert refusal.nearest["spec.layout.mode"] == "Colocated"
 
     def test_one_gpu_is_too_few(self) -> None:
         refusal = refused(service(QWEN_7B, "nvidia-a100-40gb", 1, layout={"mode": "Disaggregated"}))

@@ -185,7 +185,7 @@ REFUSALS: dict[str, InferenceServiceSpec] = {
     # The larger budget and the other formats fit, and what is promised is beyond some of them.
     "Memory and a promise": service(LLAMA_70B, "nvidia-a100-40gb", 4, slos=[slo("TPOT", "10ms")]),
     "MaxCount": service(QWEN_7B, "nvidia-a100-40gb", 2, scaling={"minReplicas": 3}, slos=PROMISES),
-    "AcrossNodes": service(DEEPSEEK, "nvidia-h100-80gb", 16, slos=PROMISES),
+    "AcrossNodes": service(DEEPSEEK, "nvidia-h100-80gb", 32, layout={"mode": "Disaggregated"}, slos=PROMISES),
     "PipelineParallel": service(LLAMA_70B, "nvidia-l40s", 16, layout={"mode": "Disaggregated"}, slos=PROMISES),
     "TensorParallel": service(QWEN_7B, "nvidia-a100-40gb", engine={"pins": {"tensorParallel": 3}}, slos=PROMISES),
     "UnknownAccelerator": service(QWEN_7B, "nvidia-a100-40g", 1, slos=[slo("TTFT", "30s")]),

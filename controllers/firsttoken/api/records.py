@@ -186,6 +186,15 @@ class AcceleratorProfileSpec(ApiModel):
         Field(ge=0, le=10**6, description="PCIe, one direction, GB/s; 0: none."),
         _none_or_real("profile-pcie"),
     ] = None
+    network_gb_per_second: Annotated[
+        float | None,
+        Field(
+            ge=LEAST,
+            le=10**6,
+            description="Network between nodes for each device, one direction, GB/s: 50 for a port of 400 Gbit/s. "
+            "Unset: 50, or PCIe where that is less, is assumed, and no layer is split over nodes.",
+        ),
+    ] = None
     devices_per_node: Annotated[
         int,
         Field(ge=1, le=128, description="Devices of a usual node: the limit of tensor parallelism inside one."),

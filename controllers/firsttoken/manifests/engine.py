@@ -13,7 +13,7 @@ from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.manifests.images import PULL_POLICY
 from firsttoken.manifests.overlay import Overlay, overlay, with_entries, with_mounts, with_resources
 from firsttoken.manifests.sources import ModelSource, model_source, served_name
-from firsttoken.planning.parallelism import ACROSS_NODES, fits_a_node
+from firsttoken.planning.parallelism import fits_a_node
 from firsttoken.planning.types import Plan, RolePlan
 
 Object = dict[str, Any]
@@ -115,7 +115,7 @@ def _check_fits_one_pod(role: RolePlan, profile: AcceleratorProfileSpec) -> None
     if not fits_a_node(role.gpus_per_replica, profile):
         raise UnsupportedPlan(
             f"one {role.role} replica needs {role.gpus_per_replica} GPUs, a {role.accelerator} node has "
-            f"{profile.devices_per_node}: {ACROSS_NODES}"
+            f"{profile.devices_per_node}: replicas across nodes are not rendered by this version"
         )
 
 

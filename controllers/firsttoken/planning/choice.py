@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from firsttoken.planning.forecast import Forecast, Question, describe, figures
-from firsttoken.planning.parallelism import Candidate, why_not_divisible
+from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.replicas import replicas_for
-from firsttoken.planning.timing.step import Decodes, StepModel
 from firsttoken.planning.types import Alternative, Reason
 from firsttoken.planning.words import milliseconds, number
 
@@ -16,7 +15,6 @@ from firsttoken.planning.words import milliseconds, number
 ALIKE = 1.25
 MOST_SHAPES = 6
 DEAR = 0.5  # of what a replica could serve: an SLO that leaves less is said to cost as much
-NETWORK = 50e9  # bytes/s a GPU, one direction: a port of 400 Gbit/s for each, as large clusters have
 
 
 @dataclass(frozen=True)
@@ -123,10 +121,10 @@ def _carried(found: Forecast, limits: Limits) -> float:
 def shape_reason(chosen: Forecast, looked: Sequence[Forecast]) -> Reason:
     """Why this many GPUs share a layer, with what the next best would carry."""
     others = [f for f in looked if f.candidate != chosen.candidate]
-    text = f"{chosen.candidate.tensor_parallel}: {_carries(chosen)}"
+    text = f"{chosen.candidate.tensor_parallel}: {carries(chosen)}"
     if others:
         best = min(others, key=lambda f: (not f.keeps_promises, -f.per_gpu))
-        text += f"; with {_width(best)} {_carries(best)}"
+        text += f"; with {width(best)} {carries(best)}"
     if _smaller_alike(chosen, others):
         text += f"; what is within {(ALIKE - 1) * 100:.0f} % a GPU counts as equal, and the smaller replica is taken"
     if chosen.keeps_promises and chosen.goodput.binding is not None:
@@ -141,7 +139,7 @@ def _smaller_alike(chosen: Forecast, others: Sequence[Forecast]) -> bool:
     return any(o.gpus > chosen.gpus and chosen.per_gpu < o.per_gpu <= chosen.per_gpu * ALIKE for o in others)
 
 
-def _carries(found: Forecast) -> str:
+def carries(found: Forecast) -> str:
     each = f"{number(found.capacity)} requests/s" + ("" if found.gpus == 1 else f", {number(found.per_gpu)} a GPU")
     if found.keeps_promises or found.goodput.binding is None:
         return f"a replica carries {each} within the SLOs"
@@ -153,9 +151,10 @@ def _carries(found: Forecast) -> str:
     return f"misses {describe(found.goodput.binding)} even when idle ({floor} predicted), and serves {each} at most"
 
 
-def _width(found: Forecast) -> str:
-    stages = found.candidate.pipeline_parallel
-    return f"{found.candidate.tensor_parallel}" + (f" in {stages} stages" if stages > 1 else "")
+def width(found: Forecast) -> str:
+    stages, nodes = found.candidate.pipeline_parallel, found.candidate.nodes
+    on = f" on {nodes} nodes" if nodes > 1 else ""
+    return f"{found.candidate.tensor_parallel}" + (f" in {stages} stages" if stages > 1 else "") + on
 
 
 def alternatives(chosen: Forecast, looked: Sequence[Forecast], layout: str, limits: Limits) -> tuple[Alternative, ...]:
@@ -167,7 +166,7 @@ def alternatives(chosen: Forecast, looked: Sequence[Forecast], layout: str, limi
         count, shape = limits.count(other), other.candidate
         if limits.gpus is not None and count * other.gpus > limits.gpus:
             continue
-        message = f"tensor parallel {_width(other)}: {_carries(other)}"
+        message = f"tensor parallel {width(other)}: {carries(other)}"
         carried = figures(other.capacity * count)
         found.append(
             Alternative(
@@ -179,47 +178,7 @@ def alternatives(chosen: Forecast, looked: Sequence[Forecast], layout: str, limi
                 carried,
                 message,
                 other.keeps_promises,
+                shape.nodes,
             )
         )
     return tuple(found)
-
-
-def node_reason(chosen: Forecast, node: int) -> Reason | None:
-    """Why a layer's split stays inside a node: what its all-reduces take there, and over a network (M4.6).
-
-    `node`: devices of one. A replica that fills it says what a second node would be for.
-    """
-    model, tensor, engine = chosen.load.curves.model, chosen.candidate.tensor_parallel, chosen.load.engine
-    if tensor == 1 or not chosen.device.link:
-        return None
-    # A decode engine's fullest step has a token for each running request.
-    decodes = chosen.role == "decode"
-    budget = engine.max_running if decodes else engine.token_budget
-    wide = 2 * tensor if chosen.gpus == node and why_not_divisible(model.facts, 2 * tensor) is None else tensor
-    apart = StepModel(model.facts, chosen.device, tensor_parallel=wide, link=NETWORK)
-    context = round(chosen.load.curves.shape.context)
-    step = ((), Decodes(budget, budget * context, context)) if decodes else (((0, budget),), ())
-    inside, outside = (m.step_seconds(*step) for m in (model, apart))
-    links, network = (
-        f"{chosen.device.link_among(tensor) / 1e9:.0f} GB/s links",
-        f"a network of {NETWORK / 1e9:.0f} GB/s a GPU (assumed)",
-    )
-    text = (
-        f"a replica stays in one node: the all-reduces of a step of {budget} tokens take "
-        f"{milliseconds(inside.collectives)} of {milliseconds(inside.seconds)} over {links}, and "
-        + (f"on two nodes (tensor parallel {wide}) " if wide > tensor else "")
-        + f"would take {milliseconds(outside.collectives)} over {network}{_whole_node(chosen, node)}"
-    )
-    return Reason("WithinNode", text)
-
-
-def _whole_node(chosen: Forecast, node: int) -> str:
-    """That a replica fills a node, and with what: further nodes hold copies."""
-    if chosen.gpus < node:
-        return ""
-    memory, each = chosen.candidate.memory, chosen.device.memory_bytes
-    held = math.ceil(memory.weights_bytes / (memory.usable_bytes / node))
-    return (
-        f"; it is all of a node: {memory.weights_bytes / 1e9:.0f} GB of weights against {node} x {each / 1e9:.0f} GB, "
-        f"{held} of which they would fill; each further replica is another copy of them on another node"
-    )

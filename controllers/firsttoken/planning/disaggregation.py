@@ -127,7 +127,9 @@ def split_proposal(forecasting: Forecasting, role: Role, sized: Sized, serve: Fo
         if prefill is None or decode is None:
             return []
         layouts = Layouts(serve, prefill, decode, limit)
-    elif sized.candidate.pipeline_parallel > 1 or (limit is not None and limit < 2 * serve.gpus):
+    elif max(sized.candidate.pipeline_parallel, sized.candidate.nodes) > 1 or (
+        limit is not None and limit < 2 * serve.gpus
+    ):
         return []
     else:
         layouts = _layouts(forecasting, role, sized, serve)

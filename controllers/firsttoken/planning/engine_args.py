@@ -50,6 +50,9 @@ def engine_args(spec: InferenceServiceSpec, choice: EngineChoice) -> dict[str, s
         "gpu-memory-utilization": None if is_cpu(choice.profile) else f"{choice.utilization:g}",
         "enforce-eager": "" if _eager(spec, choice.profile) else None,
         "kv-transfer-config": kv_transfer_config(choice.role, choice.profile),
+        # Over nodes, vLLM's own processes; which of them a pod is, and who leads, is rendered (manifests/groups.py).
+        "nnodes": str(choice.candidate.nodes) if choice.candidate.nodes > 1 else None,
+        "distributed-executor-backend": "mp" if choice.candidate.nodes > 1 else None,
     }
     args.update({name: value for name, value in optional.items() if value is not None})
     return dict(sorted(args.items()))

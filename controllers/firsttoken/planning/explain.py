@@ -1,6 +1,5 @@
-"""The sentences of a plan: each choice with the numbers it was made from, and why a model is too big."""
+"""The sentences of a plan: each choice with the numbers it was made from, in words."""
 
-import math
 from collections.abc import Sequence
 
 from firsttoken.api.engine import EnginePins
@@ -8,33 +7,19 @@ from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.api.service_inputs import LayoutMode
 from firsttoken.planning.accelerators import device_bytes, is_cpu, max_tensor_parallel
-from firsttoken.planning.memory import GIB, EngineLoad, memory_budget
-from firsttoken.planning.mig import compute_share
 from firsttoken.planning.parallelism import (
-    ACROSS_NODES,
-    LEAST_KV_SHARE,
-    NO_STAGES,
-    NOT_WIDER,
-    ONE_SLICE,
     USEFUL_CONCURRENCY,
     Candidate,
-    fits,
-    kv_share,
-    shapes,
     why_not_divisible,
 )
-from firsttoken.planning.refusal import InfeasibleError
-from firsttoken.planning.replicas import least_replicas
 from firsttoken.planning.timing.links import ASSUMED_LINK
-from firsttoken.planning.types import MemoryBudget, ModelFacts, Plan, Reason
+from firsttoken.planning.types import ModelFacts, Plan, Reason
 from firsttoken.planning.words import count
 from firsttoken.planning.workload import ResolvedWorkload
 
 ENGINE_IMAGE = "EngineImage"
 # By AcceleratorProfile.vendor: what the image must hold. Only the last one is built here (docs/install.md).
 _VLLM_FOR = {"AMD": "vLLM for ROCm", "Intel": "vLLM for Gaudi", "CPU": "vLLM for CPUs (firsttoken/runtime-cpu)"}
-
-RoleLoad = tuple[str, AcceleratorProfileSpec, EngineLoad]
 
 
 def gigabytes(size: float) -> str:
@@ -154,9 +139,27 @@ def parallelism_reasons(
         reasons = [Reason("TensorParallel", text)]
     if chosen.pipeline_parallel > 1:
         reasons.append(_stages_reason(pins, facts, profile, chosen))
-    if chosen.gpus > 1:
+    if chosen.nodes > 1:
+        reasons.append(_nodes_reason(pins, facts, profile, chosen))
+    elif chosen.gpus > 1:
         reasons.append(Reason("WithinNode", "a replica stays in one node: no link between nodes is on its path"))
     return reasons
+
+
+def _nodes_reason(pins: EnginePins, facts: ModelFacts, profile: AcceleratorProfileSpec, chosen: Candidate) -> Reason:
+    """Why one node is not enough."""
+    m, nodes = chosen.memory, chosen.nodes
+    text = f"a replica lies on {nodes} nodes with {count(chosen.gpus // nodes, 'device')} each, one pod a node"
+    if pins.tensor_parallel is not None or pins.pipeline_parallel is not None:
+        return Reason("AcrossNodes", f"{text}, as pinned")
+    # Of a whole node, in the same share that an engine may use.
+    node = m.usable_bytes * profile.devices_per_node // chosen.gpus
+    rest = ", which leaves too little for KV beside them" if m.weights_bytes < node else ""
+    return Reason(
+        "AcrossNodes",
+        f"{text}: {facts.name} takes {gigabytes(m.weights_bytes)} of weights, and one node of "
+        f"{profile.devices_per_node} x {profile.product} has {gigabytes(node)} usable{rest}",
+    )
 
 
 def _stages_reason(pins: EnginePins, facts: ModelFacts, profile: AcceleratorProfileSpec, chosen: Candidate) -> Reason:
@@ -166,129 +169,13 @@ def _stages_reason(pins: EnginePins, facts: ModelFacts, profile: AcceleratorProf
     if tensor >= profile.devices_per_node:
         why = "a layer's split stays inside a node, and stages pass on activations only"
     else:
-        why = _why_no_wider(facts, profile, tensor)
+        why = why_no_wider(facts, profile, tensor)
     return Reason("PipelineParallel", f"{stages} stages of {count(tensor, 'device')}: {why}")
 
 
-def _why_no_wider(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor: int) -> str:
+def why_no_wider(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor: int) -> str:
     """Why no more than `tensor` devices of a node share a layer."""
     if tensor >= max_tensor_parallel(profile):
         return f"{profile.product} meets its neighbours over PCIe, which carries no split of a layer beyond {tensor}"
     why = why_not_divisible(facts, tensor * 2) or "memory needs them"
     return f"a split over {tensor * 2} is not possible: {why}"
-
-
-def too_big(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleLoad]) -> InfeasibleError:
-    """Why no shape of some role fits into the budget, with the arithmetic of the largest allowed one."""
-    limit, least = spec.accelerator.max_count, least_replicas(spec)
-    allowed = limit // least if limit is not None else None
-    if limit is not None and len(roles) > 1 and limit < 2 * least:
-        text = f"prefill and decode need a GPU each for {count(least, 'replica')}, spec.accelerator.maxCount is {limit}"
-        return InfeasibleError("MaxCount", text)
-    if limit is not None and limit < least:
-        return InfeasibleError("MaxCount", f"{least} replicas need a GPU each, spec.accelerator.maxCount is {limit}")
-    _check_one_node_holds(spec, facts, roles)
-    shares = [(role, _largest(spec, facts, role, allowed)) for role in roles]
-    (name, profile, load), (gpus, memory) = next(
-        ((role, best) for role, best in shares if not fits(best[1], role[1])), shares[0]
-    )
-    prefix = f"{name}: " if len(roles) > 1 else ""
-    budget = f"; spec.accelerator.maxCount is {limit}" if limit is not None else ""
-    constraint = "MaxCount" if least > 1 or len(roles) > 1 else "Memory"
-    return InfeasibleError(
-        constraint if limit is not None else "Memory",
-        prefix + _arithmetic(facts, profile, load, gpus, memory) + budget + _whole_node(profile, load, memory),
-        _shorter(spec, memory, profile),
-    )
-
-
-def _check_one_node_holds(spec: InferenceServiceSpec, facts: ModelFacts, roles: Sequence[RoleLoad]) -> None:
-    """Raises InfeasibleError when a role does not fit into a whole node, so that a larger budget would not help.
-
-    With a pinned shape it is the pin that binds, and on CPU a node is one device.
-    """
-    pins = spec.engine.pins or EnginePins()
-    if pins.tensor_parallel is not None or pins.pipeline_parallel is not None:
-        return
-    for name, profile, load in roles:
-        if is_cpu(profile) or _one_node_holds(facts, profile, load, name):
-            continue
-        gpus, memory = _largest(spec, facts, (name, profile, load), None)
-        stages = name != "serve" and _one_node_holds(facts, profile, load, "serve")
-        constraint, why = _beyond_a_node(facts, profile, name, gpus, stages=stages)
-        raise InfeasibleError(
-            constraint,
-            f"{name + ': ' if len(roles) > 1 else ''}{_arithmetic(facts, profile, load, gpus, memory)}; {why}",
-            {**_shorter(spec, memory, profile), **({"spec.layout.mode": "Colocated"} if stages else {})},
-        )
-
-
-def _beyond_a_node(
-    facts: ModelFacts, profile: AcceleratorProfileSpec, role: str, gpus: int, *, stages: bool
-) -> tuple[str, str]:
-    """The constraint, and what there is to say of it. `gpus`: of the largest replica that the role may have. `stages`:
-    a colocated one would fit with pipeline stages.
-    """
-    if compute_share(profile) is not None:
-        return "Memory", ONE_SLICE
-    if role != "serve" and gpus < profile.devices_per_node:
-        return "PipelineParallel", f"{_why_no_wider(facts, profile, gpus)}, and {NO_STAGES if stages else NOT_WIDER}"
-    return "AcrossNodes", f"a node has {count(profile.devices_per_node, 'device')}, and {ACROSS_NODES}"
-
-
-def _one_node_holds(facts: ModelFacts, profile: AcceleratorProfileSpec, load: EngineLoad, role: str) -> bool:
-    budgets = (memory_budget(facts, profile, t, p, load) for t, p in shapes(facts, profile, EnginePins(), role))
-    return any(fits(memory, profile) for memory in budgets)
-
-
-def _largest(
-    spec: InferenceServiceSpec, facts: ModelFacts, role: RoleLoad, allowed: int | None
-) -> tuple[int, MemoryBudget]:
-    """The shape within `allowed` GPUs that leaves most KV; beyond it the smallest shape there is."""
-    name, profile, load = role
-    every = shapes(facts, profile, spec.engine.pins or EnginePins(), name)
-    within = [s for s in every if allowed is None or s[0] * s[1] <= allowed] or every[:1]
-    budgets = [(t * p, memory_budget(facts, profile, t, p, load)) for t, p in within]
-    return max(budgets, key=lambda b: (b[1].kv_cache_tokens, b[0]))
-
-
-def _arithmetic(
-    facts: ModelFacts, profile: AcceleratorProfileSpec, load: EngineLoad, gpus: int, m: MemoryBudget
-) -> str:
-    held = f"{facts.name} takes {gigabytes(m.weights_bytes)} of weights"
-    where = f"{gpus} x {profile.product} (usable {gigabytes(m.usable_bytes)})"
-    if m.kv_cache_tokens == 0:
-        beside = f"activations {gigabytes(m.activation_bytes)}, graphs and context {gigabytes(m.overhead_bytes)}"
-        return f"{held}, which do not fit on {where} beside {beside} (both estimates)"
-    left = f"{held}; on {where} that leaves KV for {m.kv_cache_tokens} tokens"
-    if m.max_concurrent_at_maximum_length < 1:
-        return f"{left}, one request may take {load.max_model_length}"
-    if not is_cpu(profile) and kv_share(m) < LEAST_KV_SHARE:
-        return (
-            f"{left}, {100 * kv_share(m):.0f} % of the memory; below {100 * LEAST_KV_SHARE:.0f} % the estimates of "
-            f"activations and graphs decide whether the engine starts"
-        )
-    return f"{left}: enough for one replica, but not for all that must run"
-
-
-def _whole_node(profile: AcceleratorProfileSpec, load: EngineLoad, m: MemoryBudget) -> str:
-    """What to do where a CPU's profile names less memory than an engine takes; "" for a GPU, whose memory is fixed."""
-    if not is_cpu(profile):
-        return ""
-    kv = math.ceil(m.kv_bytes_per_token * load.max_model_length / GIB) * GIB  # vLLM takes whole ones
-    need = (m.weights_bytes + m.activation_bytes + m.overhead_bytes + kv) / load.utilization
-    return (
-        f"; the AcceleratorProfile lets an engine use {device_bytes(profile) / GIB:.0f} GiB, and this one takes some "
-        f"{math.ceil(need / GIB)} GiB: if your nodes have that, name a profile that says so in spec.accelerator.type, "
-        "else choose a smaller model"
-    )
-
-
-def _shorter(spec: InferenceServiceSpec, m: MemoryBudget, profile: AcceleratorProfileSpec) -> dict[str, int]:
-    """A shorter maximum, where that is what does not fit (tried before it is offered)."""
-    asked = spec.model.max_model_length
-    enough = is_cpu(profile) or kv_share(m) >= LEAST_KV_SHARE
-    if asked is None or not enough or m.kv_cache_tokens < 16:
-        return {}
-    shorter = m.kv_cache_tokens // 256 * 256 or m.kv_cache_tokens
-    return {"spec.model.maxModelLength": shorter} if shorter < asked else {}

@@ -70,6 +70,7 @@ class Question:
                 kv_cache_dtype=kv_cache_dtype,
                 scale=scale,
                 tokens=self._tokens.get(key[:4]),
+                link=device[0].network if tensor > device[0].node else None,
             )
             self._tokens[key[:4]] = model.tokens
             self._curves[key] = StepCurves(model, self.shape, LARGEST_BUDGET)

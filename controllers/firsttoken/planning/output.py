@@ -103,6 +103,7 @@ def _role_to_json(role: RolePlan) -> dict[str, Any]:
         **({"capacity": role.capacity} if role.capacity is not None else {}),
         **({} if role.keeps_slos else {"keepsSLOs": False}),
         **({"memory": _named(role.memory, _MEMORY)} if role.memory is not None else {}),
+        **({} if role.nodes == 1 else {"nodes": role.nodes}),
     }
 
 
@@ -123,6 +124,7 @@ def _role_from_json(value: Mapping[str, Any]) -> RolePlan:
         capacity=value.get("capacity"),
         keeps_slos=value.get("keepsSLOs", True),
         memory=_memory_from_json(value["memory"]) if "memory" in value else None,
+        nodes=value.get("nodes", 1),
     )
 
 
@@ -203,9 +205,14 @@ _ALTERNATIVE = {
 
 
 def _alternative_to_json(alternative: Alternative) -> dict[str, Any]:
-    return {**_named(alternative, _ALTERNATIVE), **({} if alternative.keeps_slos else {"keepsSLOs": False})}
+    keeps = {} if alternative.keeps_slos else {"keepsSLOs": False}
+    return {
+        **_named(alternative, _ALTERNATIVE),
+        **keeps,
+        **({} if alternative.nodes == 1 else {"nodes": alternative.nodes}),
+    }
 
 
 def _alternative_from_json(value: Mapping[str, Any]) -> Alternative:
-    keeps = value.get("keepsSLOs", True)
-    return Alternative(**{name: value[key] for key, name in _ALTERNATIVE.items()}, keeps_slos=keeps)
+    keeps, nodes = value.get("keepsSLOs", True), value.get("nodes", 1)
+    return Alternative(**{name: value[key] for key, name in _ALTERNATIVE.items()}, keeps_slos=keeps, nodes=nodes)

@@ -1,6 +1,7 @@
-"""How many GPUs of one node a replica takes: tensor parallelism first, pipeline stages for what is left (M4.6).
+"""How many GPUs a replica takes: tensor parallelism first, pipeline stages for what is left (M4.6).
 
-One replica is one pod, so it fits one node: replicas across nodes need LeaderWorkerSet, which isn't rendered yet.
+Inside one node where anything fits there. What doesn't takes whole nodes: stages lie on several, each layer's split
+inside one, unless the network carries that, too (across.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,9 @@ from itertools import product
 from firsttoken.api.engine import EnginePins
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.accelerators import is_cpu, max_tensor_parallel
+from firsttoken.planning.mig import compute_share
+from firsttoken.planning.network import why_not_over_nodes
+from firsttoken.planning.nodes import MOST_NODES, nodes_of, stages_over_nodes
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import MemoryBudget, ModelFacts
 from firsttoken.planning.words import count
@@ -21,21 +25,9 @@ USEFUL_CONCURRENCY = 12
 # tenth of the memory, an engine that dies at start and one that serves a handful of requests differ by an estimate.
 LEAST_KV_SHARE = 0.10
 
-ACROSS_NODES = (
-    "replicas across nodes are not supported by this version: choose GPUs with more memory or a profile with more of "
-    "them in a node, quantised weights, or a smaller model"
-)
-ONE_SLICE = (
-    "an engine is one MIG slice, several can't be joined: let it need less (shorter requests, a smaller step, fewer at "
-    "once, quantised weights, a smaller model), or choose a larger slice or a whole GPU"
-)
 NO_STAGES = (
     "vLLM's NixlConnector, which carries KV from prefill to decode, does not work with pipeline stages: Colocated can "
     "have them, or choose GPUs on which tensor parallelism is enough"
-)
-NOT_WIDER = (
-    "prefill and decode roles have no pipeline stages (vLLM's NixlConnector): choose GPUs with more memory or with "
-    "links between them, quantised weights, or a smaller model"
 )
 
 
@@ -46,6 +38,7 @@ class Candidate:
     tensor_parallel: int
     pipeline_parallel: int
     memory: MemoryBudget
+    nodes: int = 1
 
     @property
     def gpus(self) -> int:
@@ -78,19 +71,44 @@ def fits(memory: MemoryBudget, profile: AcceleratorProfileSpec) -> bool:
 
 def shapes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins, role: str) -> list[tuple[int, int]]:
     """(tensor, pipeline) pairs inside a node, pins obeyed. Raises InfeasibleError for a pin that can't work."""
-    tensor = _tensor_sizes(facts, profile, pins)
+    tensor = _tensor_sizes(facts, profile, pins, role)
     if pins.pipeline_parallel is not None:
         _check_stages(facts, pins.pipeline_parallel, role)
-        return _inside(profile, tensor, pins.pipeline_parallel)
-    alone = [(t, 1) for t in tensor]
+        return [(t, pins.pipeline_parallel) for t in tensor if fits_a_node(t * pins.pipeline_parallel, profile)]
+    alone = [(t, 1) for t in tensor if fits_a_node(t, profile)]
     if role != "serve":
         return alone
     return alone + [(tensor[-1], stages) for stages in _stages(facts, profile, tensor[-1])]
 
 
+def shapes_over_nodes(
+    facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins, role: str
+) -> list[tuple[int, int]]:
+    """(tensor, pipeline) pairs on two nodes and more, pins obeyed, smallest first. Raises like `shapes`.
+
+    None for a role of a split, whose connector has no stages, and none of slices or CPUs, which nothing joins.
+    """
+    if role != "serve" or is_cpu(profile) or compute_share(profile) is not None:
+        return []
+    tensor, node = _tensor_sizes(facts, profile, pins, role), profile.devices_per_node
+    if pins.pipeline_parallel is not None:
+        found = [(t, pins.pipeline_parallel) for t in tensor if not fits_a_node(t * pins.pipeline_parallel, profile)]
+    elif tensor[-1] > node:
+        found = [(tensor[-1], 1)]
+    else:
+        found = [(tensor[-1], stages) for stages in stages_over_nodes(tensor[-1], facts.num_hidden_layers, node)]
+        wider = [node * n for n in range(2, MOST_NODES + 1)] if pins.tensor_parallel is None else []
+        found += [(t, 1) for t in wider if _divisible(facts, t) and why_not_over_nodes(facts, profile, t) is None]
+    return sorted(found, key=lambda shape: (shape[0] * shape[1], shape[1]))
+
+
 def fits_a_node(gpus: int, profile: AcceleratorProfileSpec) -> bool:
     """Whether a replica of `gpus` devices is one pod."""
     return gpus <= profile.devices_per_node
+
+
+def _divisible(facts: ModelFacts, tensor_parallel: int) -> bool:
+    return why_not_divisible(facts, tensor_parallel) is None
 
 
 def why_not_divisible(facts: ModelFacts, tensor_parallel: int) -> str | None:
@@ -130,10 +148,16 @@ def candidates(
     *,
     budget: Budget,
 ) -> list[Candidate]:
-    """Every shape that fits, smallest first."""
-    found = [Candidate(t, p, budget(t, p)) for t, p in shapes(facts, profile, pins, role)]
-    fitting = [c for c in found if fits(c.memory, profile)]
-    return sorted(fitting, key=lambda c: (c.gpus, c.pipeline_parallel))
+    """Every shape inside a node that fits, smallest first; where none does, those on several nodes."""
+    for group in (shapes, shapes_over_nodes):
+        found = [
+            Candidate(t, p, budget(t, p), nodes_of(t, p, profile.devices_per_node))
+            for t, p in group(facts, profile, pins, role)
+        ]
+        fitting = [c for c in found if fits(c.memory, profile)]
+        if fitting:
+            return sorted(fitting, key=lambda c: (c.gpus, c.pipeline_parallel))
+    return []
 
 
 def choose(per_role: Sequence[Sequence[Candidate]], limit: int | None) -> tuple[Candidate, ...] | None:
@@ -153,20 +177,27 @@ def _preference(chosen: Sequence[Candidate]) -> tuple[int, ...]:
     return (not_useful, fewest, gpus, sum(c.pipeline_parallel for c in chosen))
 
 
-def _tensor_sizes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins) -> list[int]:
+def _tensor_sizes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins, role: str) -> list[int]:
     if pins.tensor_parallel is not None:
-        _check_tensor_pin(facts, profile, pins.tensor_parallel)
+        _check_tensor_pin(facts, profile, pins.tensor_parallel, role)
         return [pins.tensor_parallel]
     powers = [2**n for n in range(7) if 2**n <= max_tensor_parallel(profile)]
-    return [t for t in powers if why_not_divisible(facts, t) is None]
+    return [t for t in powers if _divisible(facts, t)]
 
 
-def _check_tensor_pin(facts: ModelFacts, profile: AcceleratorProfileSpec, pinned: int) -> None:
-    sizes = [t for t in range(1, profile.devices_per_node + 1) if why_not_divisible(facts, t) is None]
+def _check_tensor_pin(facts: ModelFacts, profile: AcceleratorProfileSpec, pinned: int, role: str) -> None:
+    node = profile.devices_per_node
     why = why_not_divisible(facts, pinned)
-    if pinned > profile.devices_per_node:
-        why = f"a node has {profile.devices_per_node} devices, and each layer's split needs the links inside it"
+    if pinned > node:
+        inside = f"a node has {count(node, 'device')}"
+        if role != "serve" or compute_share(profile) is not None:
+            why = f"{inside}, and each layer's split needs the links inside it"
+        elif pinned % node:
+            why = f"{inside}, and on several nodes a layer's split takes all of each"
+        elif why is None and (slow := why_not_over_nodes(facts, profile, pinned)):
+            why = f"{inside}, and {slow}"
     if why is not None:
+        sizes = [t for t in range(1, node + 1) if _divisible(facts, t)]
         usable = [t for t in sizes if t < pinned] or sizes
         raise InfeasibleError(
             "TensorParallel",
@@ -196,17 +227,3 @@ def _stages(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor_parallel:
     if not is_cpu(profile):
         powers = (2**n for n in range(1, 7))
         yield from (s for s in powers if fits_a_node(s * tensor_parallel, profile) and s <= facts.num_hidden_layers)
-
-
-def _inside(profile: AcceleratorProfileSpec, tensor: Sequence[int], stages: int) -> list[tuple[int, int]]:
-    """Pinned stages with each tensor size a node has the devices for."""
-    found = [(t, stages) for t in tensor if fits_a_node(t * stages, profile)]
-    if not found:
-        most = profile.devices_per_node // tensor[0]
-        raise InfeasibleError(
-            "AcrossNodes",
-            f"spec.engine.pins.pipelineParallel is {stages}, which with {count(tensor[0], 'device')} a stage is more "
-            f"than the {profile.devices_per_node} of a node, and {ACROSS_NODES}; or lower the pin to {most}",
-            {"spec.engine.pins.pipelineParallel": most},
-        )
-    return found

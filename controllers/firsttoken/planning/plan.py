@@ -13,7 +13,7 @@ from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.among import among_others, among_reasons
 from firsttoken.planning.attention import choose_backend
 from firsttoken.planning.calibration import Calibration
-from firsttoken.planning.choice import alternatives, node_reason, shape_reason
+from firsttoken.planning.choice import alternatives, shape_reason
 from firsttoken.planning.engine_args import EngineChoice, eager_reason, engine_args, environment
 from firsttoken.planning.explain import (
     caching_reason,
@@ -31,6 +31,7 @@ from firsttoken.planning.lengths import Lengths, choose_lengths, length_reason
 from firsttoken.planning.memory import DEFAULT_UTILIZATION, groups_of
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.nearest import with_nearest
+from firsttoken.planning.node_reasons import node_reason, over_nodes, two_nodes, with_links
 from firsttoken.planning.numerics import choose_numerics
 from firsttoken.planning.promises import check_promises, promise_reasons
 from firsttoken.planning.proposals import proposals
@@ -221,8 +222,9 @@ def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes, profiles: Pro
     limits = forecasting.limits()
     if len(plan.roles) > 1:  # what the decode role has now
         limits = replace(limits, gpus=plan.roles[-1].replicas * plan.roles[-1].gpus_per_replica)
-    others = alternatives(forecasts[-1], last.looked, plan.layout, limits)
-    said = promise_reasons(prediction, forecasts, replicas)
+    wider = two_nodes(forecasting, sizes.roles, last, sizes.max_model_length)
+    others = alternatives(forecasts[-1], (*last.looked, *wider), plan.layout, limits)
+    said = (*promise_reasons(prediction, forecasts, replicas), *over_nodes(forecasts[-1], wider))
     more = proposals(forecasting, sizes.roles, sizes.sized, partial(_apart, forecasting, sizes, profiles))
     return replace(plan, prediction=prediction, alternatives=others, reasons=(*plan.reasons, *said, *more))
 
@@ -268,6 +270,7 @@ def _by_prediction(said: list[Reason], sized: Sized, node: int, *, pinned: bool)
     if sized.forecast is None:
         return said
     better = {"WithinNode": node_reason(sized.forecast, node)}
+    better["AcrossNodes"] = next((with_links(r, sized.forecast) for r in said if r.code == "AcrossNodes"), None)
     if not pinned and sized.candidate.useful:
         better["TensorParallel"] = shape_reason(sized.forecast, sized.looked)
     return [better.get(reason.code) or reason for reason in said]
@@ -286,6 +289,7 @@ def _role_plan(spec: InferenceServiceSpec, role: Role, choice: EngineChoice, siz
         capacity=figures(found.capacity) if found is not None else None,
         keeps_slos=found is None or found.keeps_promises,
         memory=choice.candidate.memory,
+        nodes=choice.candidate.nodes,
     )
 
 

@@ -7,7 +7,6 @@ from typing import Protocol
 from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.choice import Limits, choose_shape
-from firsttoken.planning.explain import too_big
 from firsttoken.planning.forecast import Forecast, Question, forecast, handover_to
 from firsttoken.planning.lengths import Lengths
 from firsttoken.planning.load.curves import EngineLimits
@@ -19,6 +18,7 @@ from firsttoken.planning.roles import Role
 from firsttoken.planning.running import consistent_memory, held_by
 from firsttoken.planning.settings import Budgets, choose_budgets
 from firsttoken.planning.token_budgets import allowed_budgets, best_budget, near
+from firsttoken.planning.too_big import too_big
 from firsttoken.planning.types import MemoryBudget, ModelFacts
 
 
@@ -163,15 +163,22 @@ def _for_each(limits: Limits) -> Limits:
 def size(
     spec: InferenceServiceSpec, facts: ModelFacts, roles: tuple[Role, ...], lengths: Lengths, chooser: Chooser
 ) -> tuple[int, tuple[Sized, ...]]:
-    """The first maximum length at which every role fits, with the chosen shapes. Raises InfeasibleError."""
+    """The first maximum length at which every role fits, with the chosen shapes. A shorter one inside a node goes
+    before a longer one over several. Raises InfeasibleError.
+    """
     limit = spec.accelerator.max_count
     per_set = limit // least_replicas(spec) if limit is not None else None
+    over_nodes: tuple[int, tuple[Sized, ...]] | None = None
     for length in lengths.options:
         budgets = [_budgets(spec, facts, r, lengths, length) for r in roles]
         options = [_fitting(spec, facts, r, b, length) for r, b in zip(roles, budgets, strict=True)]
         sized = chooser(roles, budgets, options, per_set)
-        if sized is not None:
+        if sized is not None and all(s.candidate.nodes == 1 for s in sized):
             return length, sized
+        if sized is not None:
+            over_nodes = over_nodes or (length, sized)
+    if over_nodes is not None:
+        return over_nodes
     # Whoever names no number of running requests is refused where not even one has room.
     least = [b if (spec.engine.pins or EnginePins()).max_num_seqs else replace(b, max_num_seqs=1) for b in budgets]
     loads = [engine_load(spec, r, b, length) for r, b in zip(roles, least, strict=True)]

@@ -136,6 +136,7 @@ class Alternative:
     requests_per_second: float  # of all its replicas, as RolePlan.capacity counts
     message: str
     keeps_slos: bool = True  # False: even an idle replica misses one, and the rate is all that they can serve
+    nodes: int = 1  # of one replica
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,7 @@ class RolePlan:
     # serve), and `capacity` is all that it can serve.
     keeps_slos: bool = True
     memory: MemoryBudget | None = None  # None: of an older plan, which knows that of its last role only
+    nodes: int = 1  # of one replica: a pod on each, with the same number of GPUs
 
     def __post_init__(self) -> None:
         _read_only(self, "engine_args", "environment")
@@ -179,6 +181,11 @@ class RolePlan:
     def gpus_per_replica(self) -> int:
         """GPUs one replica takes (0 never happens: `cpu` counts as one device without a resource)."""
         return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that one pod of a replica takes."""
+        return self.gpus_per_replica // self.nodes
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,9 @@ def _settings(plan: Plan) -> str:
 
 def _roles(roles: tuple[RolePlan, ...]) -> RenderableType:
     devices = f"{device_noun(role.accelerator for role in roles)}s".upper()
-    table = columns("ROLE", "ACCELERATOR", "REPLICAS", "TP×PP", devices, right=frozenset({2, 3, 4}))
+    wide = any(role.nodes > 1 for role in roles)
+    nodes = ("NODES A REPLICA",) if wide else ()
+    table = columns("ROLE", "ACCELERATOR", "REPLICAS", "TP×PP", devices, *nodes, right=frozenset({2, 3, 4, 5}))
     for role in roles:
         table.add_row(
             Text(role.role),
@@ -81,6 +83,7 @@ def _roles(roles: tuple[RolePlan, ...]) -> RenderableType:
             str(role.replicas),
             f"{role.tensor_parallel}×{role.pipeline_parallel}",
             str(role.replicas * role.gpus_per_replica),
+            *((str(role.nodes),) if wide else ()),
         )
     return table
 

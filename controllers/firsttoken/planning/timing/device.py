@@ -65,6 +65,10 @@ MESHES = ("AMD", "Intel")
 # pod gets any devices that are free, so they count as a full mesh: 21 GB/s for two, 64 for four, all 150 for eight.
 CUBE_MESH = (7, 0)
 
+# Between nodes, bytes/s a device, one direction: a port of 400 Gbit/s for each, as large clusters have. The catalogue
+# knows no cluster, so this stands unless a profile's networkGbPerSecond says otherwise; PCIe leads to the port.
+ASSUMED_NETWORK = 50 * GIGA
+
 # For a GPU whose profile lacks a figure: what an A10 has. The interval is as wide as that deserves.
 UNKNOWN_FLOPS = 125 * TERA
 UNKNOWN_BANDWIDTH = 600 * GIGA
@@ -93,6 +97,9 @@ class Device:
     flash_attention_2: bool = False  # vLLM's attention here, for KV in 16 bits
     graph_limit: int = 512  # tokens of the largest CUDA graph that vLLM captures here
     mesh: int = 0  # devices of a node that are joined pair by pair, each pair with its part of `link`; 0: by a switch
+    node: int = 8  # devices of a node
+    network: float = ASSUMED_NETWORK  # between nodes for each device, one direction
+    network_assumed: bool = True  # the profile names none
 
     @property
     def cpu(self) -> bool:
@@ -113,6 +120,8 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         return _cpu(profile)
     generation = _generation(profile)
     flops = (profile.fp16_tflops or 0) * TERA or UNKNOWN_FLOPS
+    pcie = (profile.pcie_gb_per_second or 0) * GIGA or UNKNOWN_PCIE
+    network = (profile.network_gb_per_second or 0) * GIGA
     bandwidth = (profile.memory_bandwidth_gb_per_second or 0) * GIGA or UNKNOWN_BANDWIDTH
     return Device(
         name=profile.product,
@@ -123,7 +132,7 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         bandwidth=bandwidth,
         memory_bytes=device_bytes(profile),
         link=(profile.link_gb_per_second or 0) * GIGA,
-        pcie=(profile.pcie_gb_per_second or 0) * GIGA or UNKNOWN_PCIE,
+        pcie=pcie,
         processors=_processors(profile, flops),
         measured=_measured(profile),
         familiar=generation in FAMILIAR,
@@ -133,6 +142,9 @@ def device_from_profile(profile: AcceleratorProfileSpec) -> Device:
         flash_attention_2=(capability(profile) or (0, 0))[0] in FLASH_ATTENTION_2,
         graph_limit=graph_limit(profile),
         mesh=profile.devices_per_node if profile.vendor in MESHES or capability(profile) == CUBE_MESH else 0,
+        node=profile.devices_per_node,
+        network=network or min(ASSUMED_NETWORK, pcie),
+        network_assumed=not network,
     )
 
 

@@ -9,6 +9,7 @@ from firsttoken.planning.timing.efficiency import Efficiencies
 from firsttoken.planning.timing.experts import ExpertEfficiency, ExpertShape, experts_seconds
 from firsttoken.planning.timing.gemm import GemmRates, Product, product, product_seconds
 from firsttoken.planning.timing.layout import Layout
+from firsttoken.planning.timing.stages import handover_seconds
 from firsttoken.planning.types import ModelFacts
 
 # The sampler: a logit is cast to FP32, scaled, normalised and read again.
@@ -72,7 +73,7 @@ class TokenWork:
         self._hidden, self._vocabulary, self._bandwidth = facts.hidden_size, facts.vocab_size, device.bandwidth
         self._columns = product(-(-facts.vocab_size // ranks), facts.hidden_size, formats.head, ragged=False)
         self._ring, self._stages = _ring(device, found, ranks, link), stages
-        self._between = link or device.link_among(2) or device.pcie
+        self._device, self._link = device, link
         self._by_tokens: dict[int, tuple[float, float]] = {}
         self._by_rows: dict[int, float] = {}
 
@@ -107,8 +108,7 @@ class TokenWork:
         message, ring = tokens * self._hidden * 2, self._ring
         seconds = 2 * self.layers * ring.all_reduce(message)
         if self._stages > 1:
-            each = NETWORK_LATENCY_US * 1e-6 + message / ring.ranks / self._between
-            seconds += (self._stages - 1) * each
+            seconds += handover_seconds(message, ring.ranks, self._stages, self._device, self._link)
         return seconds
 
     def _head(self, rows: int) -> float:
