@@ -12,13 +12,24 @@ from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import GATEWAY_ROLE, ROLE_LABEL, SERVICE_LABEL, selector
 from firsttoken.reconcile import Observation
 from firsttoken.reconcile.envoy_views import Envoys
-from firsttoken.reconcile.objects import Ref, is_owned, label, progress, ref
+from firsttoken.reconcile.objects import Ref, is_owned, is_workload, label, progress, ref
 from firsttoken.reconcile.records import fault
 from firsttoken.reconcile.revisions import kept_config
 from firsttoken_operator.cluster import Cluster, ClusterError
 from firsttoken_operator.envoys import EnvoyAsker, Key
 from firsttoken_operator.hub import Hub, HubError, wants_hub
-from firsttoken_operator.kinds import CHILDREN, HTTP_ROUTE, POD, PROFILE, REVISION, SERVICE, Kind, kind_of
+from firsttoken_operator.kinds import (
+    CHILDREN,
+    HTTP_ROUTE,
+    LEADER_WORKER_SET,
+    OPTIONAL,
+    POD,
+    PROFILE,
+    REVISION,
+    SERVICE,
+    Kind,
+    kind_of,
+)
 
 __all__ = ["Key", "ask_envoys", "gather", "look_up_unseen"]
 
@@ -44,6 +55,7 @@ async def gather(cluster: Cluster, key: Key, images: Images, hub: Hub | None = N
         pods=tuple(await _pods(cluster, namespace, labels, children)),
         profiles=await _profiles(cluster, service),
         gateway_api=listed[1 + CHILDREN.index(HTTP_ROUTE)] is not None,
+        groups_api=listed[1 + CHILDREN.index(LEADER_WORKER_SET)] is not None,
         model_config=None if isinstance(config, HubError) else config,
         model_fault=str(config) if isinstance(config, HubError) else "",
         images=images,
@@ -66,11 +78,11 @@ async def _model_config(
 
 
 async def _children(cluster: Cluster, kind: Kind, namespace: str, labels: str) -> list[dict[str, Any]] | None:
-    """Children of one kind; None if the cluster doesn't know it, or it is the optional one and forbidden."""
+    """Children of one kind; None if the cluster doesn't know it, or it is an optional one and forbidden."""
     try:
         return await cluster.list(kind, namespace, labels)
     except ClusterError as error:
-        if kind == HTTP_ROUTE and error.status == 403:
+        if kind in OPTIONAL and error.status == 403:
             return None
         raise
 
@@ -78,8 +90,8 @@ async def _children(cluster: Cluster, kind: Kind, namespace: str, labels: str) -
 async def _pods(
     cluster: Cluster, namespace: str, labels: str, children: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Pods are read only while some Deployment of the service is not complete: they tell why."""
-    engines = [o for o in children if o["kind"] == "Deployment" and label(o, ROLE_LABEL) is not None]
+    """Pods are read only while some workload of the service is not complete: they tell why."""
+    engines = [o for o in children if is_workload(o) and label(o, ROLE_LABEL) is not None]
     if all(progress(d).complete for d in engines):
         return []
     return await cluster.list(POD, namespace, labels) or []

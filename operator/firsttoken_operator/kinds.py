@@ -28,6 +28,7 @@ POD = Kind("", "v1", "Pod", "pods")
 EVENT = Kind("", "v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
+LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 
 # What a service is made of; every one is watched, so that a hand-made change or deletion is put right (S1).
@@ -40,7 +41,9 @@ CHILDREN = (
     Kind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
     Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
     HTTP_ROUTE,
+    LEADER_WORKER_SET,
 )
+OPTIONAL = (HTTP_ROUTE, LEADER_WORKER_SET)  # a cluster may lack them
 
 _BY_NAME = {(k.api_version, k.kind): k for k in (SERVICE, REVISION, PROFILE, POD, EVENT, LEASE, *CHILDREN)}
 

@@ -98,6 +98,14 @@ def disaggregated() -> Plan:
     return plan(transfer_role("prefill", tensor_parallel=2), transfer_role("decode"), router=True)
 
 
+def over_nodes(router: bool = True) -> Plan:
+    """Two replicas of sixteen GPUs, each on two nodes: a stage on each."""
+    args = {**role(tensor_parallel=8, pipeline_parallel=2).engine_args, "nnodes": "2"}
+    args["distributed-executor-backend"] = "mp"
+    wide = role(tensor_parallel=8, pipeline_parallel=2, replicas=2, nodes=2, engine_args=args)
+    return plan(wide, router=router)
+
+
 def cpu_plan() -> Plan:
     """One replica on a machine without a GPU."""
     sizes = {"max-model-len": "8192", "pipeline-parallel-size": "1", "tensor-parallel-size": "1"}

@@ -44,6 +44,7 @@ CASES: dict[str, Callable[[], Objects]] = {
     "colocated": lambda: _revision(cases.service(), cases.plan()),
     "colocated-router-overlay": lambda: _revision(ROUTED, cases.plan(router=True)),
     "disaggregated": lambda: _revision(cases.service(), cases.disaggregated()),
+    "over-nodes": lambda: _revision(cases.service(podTemplate=cases.POD_TEMPLATE), cases.over_nodes()),
     "cpu": lambda: _revision(cases.service(accelerator={"type": "cpu"}), cases.cpu_plan()),
     "source-hf": lambda: _source(
         uri="hf://meta-llama/Llama-3.1-8B-Instruct",

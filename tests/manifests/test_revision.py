@@ -235,7 +235,7 @@ def test_startup_budget_grows_with_the_weights_and_liveness_waits_for_it() -> No
 
 def test_replica_larger_than_a_node_is_refused() -> None:
     """The planner makes no such plan (see test_plans_render); a stored one or an edited profile may come to it."""
-    with pytest.raises(UnsupportedPlan, match="needs 16 GPUs, a nvidia-a100-40gb node has 8: replicas across nodes"):
+    with pytest.raises(UnsupportedPlan, match="one pod of serve needs 16 GPUs, a nvidia-a100-40gb node has 8"):
         _objects(cases.plan(cases.role(tensor_parallel=8, pipeline_parallel=2)))
     args = _engine(cases.plan(cases.role(tensor_parallel=4, pipeline_parallel=2)))["args"]
     assert {"--tensor-parallel-size=4", "--pipeline-parallel-size=2"} <= set(args)

@@ -35,6 +35,9 @@
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, watch, create, patch, delete]
 # patch: an annotation that makes the kubelet bring a changed ConfigMap at once. get and watch: handed on to vllm-router.
 - apiGroups: [""]
   resources: [pods]

@@ -65,6 +65,17 @@ def engine_hook(metrics_url: str, grace_seconds: int, linger_seconds: int = 0) -
     return ["python3", "-c", _ENGINE, str(settle), str(deadline), str(linger_seconds), metrics_url]
 
 
+def worker_hook(metrics_url: str, grace_seconds: int) -> list[str]:
+    """The same for a pod that computes for another one, its leader: it ends when the leader has no request left.
+
+    `metrics_url`: the leader's; variables in it are the container's own. A leader that has no address any more is gone.
+    """
+    script = _ENGINE.replace("ConnectionRefusedError", "(ConnectionRefusedError, socket.gaierror)")
+    script = f"import os, socket, sys\nsys.argv[4] = os.path.expandvars(sys.argv[4])\n{script}"
+    _, _, _, *arguments = engine_hook(metrics_url, grace_seconds)
+    return ["python3", "-c", script, *arguments]
+
+
 def envoy_hook(script: str, admin_port: int) -> list[str]:
     """Command of Envoy's preStop hook; `script` is the path of ENVOY_SCRIPT in the container."""
     return ["bash", script, str(admin_port), str(SETTLE_SECONDS), str(GRACE_SECONDS - SHUTDOWN_SECONDS)]

@@ -1,4 +1,4 @@
-"""The Deployment of vLLM for one role of a plan."""
+"""The pods of vLLM for one role of a plan, and the Deployment or LeaderWorkerSet that keeps them."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService
-from firsttoken.manifests import drain, environment, names, pods, transfer
+from firsttoken.manifests import drain, environment, groups, names, pods, transfer
 from firsttoken.manifests.canonical import gibibytes, passthrough
 from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.manifests.images import PULL_POLICY
@@ -64,6 +64,18 @@ class Engine:
         return names.selector(self.service.metadata.name, self.role.role, self.revision)
 
     @property
+    def workers(self) -> dict[str, str]:
+        """Labels that select the pods on the further nodes of its replicas."""
+        return names.selector(self.service.metadata.name, names.WORKER_ROLE, self.revision)
+
+    @property
+    def disrupted(self) -> dict[str, str]:
+        """Labels that select all pods whose loss takes a replica away."""
+        if self.role.nodes == 1:
+            return self.match
+        return names.members(self.service.metadata.name, self.revision)
+
+    @property
     def grace_seconds(self) -> int:
         """Time a terminating pod has to finish its streams (and to linger)."""
         return (self.extra.grace_seconds or drain.GRACE_SECONDS) + self.linger_seconds
@@ -80,46 +92,63 @@ class Engine:
         return start_seconds(memory.weights_bytes, remote=self.source.remote)
 
 
-def engine_deployment(engine: Engine) -> Object:
-    """The Deployment without `replicas` (which scale) and owner references (which are added on apply).
+def engine_workload(engine: Engine) -> Object:
+    """What keeps a role's pods, without `replicas` (which scale) and owner references (which are added on apply): a
+    Deployment, or a LeaderWorkerSet where a replica lies on several nodes.
 
-    Its pod template never changes in place: a revision is immutable, so a new template is a new Deployment behind a
-    canary. The update strategy only matters for `kubectl rollout restart`; with `maxUnavailable: 0` that needs one
-    replica's GPUs beyond the plan and otherwise waits, instead of taking down what serves.
+    A pod template never changes in place: a revision is immutable, so a new template is a new object behind a canary.
+    Raises UnsupportedPlan.
     """
     _check_fits_one_pod(engine.role, engine.profile)
     meta = engine.service.metadata
-    role = engine.role.role
-    labels = names.labels(meta.name, "engine", revision=engine.revision, role=role)
-    annotations = pods.scrape(names.ENGINE_PORT, "/metrics")
-    extra = engine.extra
+    labels = names.labels(meta.name, "engine", revision=engine.revision, role=engine.role.role)
+    metadata = pods.metadata(names.role_name(engine.revision, engine.role.role), meta.namespace, labels)
+    if engine.role.nodes == 1:
+        return _deployment(engine, metadata)
+    groups.check_name(meta.name)
+    templates = (_template(engine), _template(engine, worker=True))
+    return groups.leader_worker_set(metadata, engine.role.nodes, *templates)
+
+
+def _deployment(engine: Engine, metadata: Object) -> Object:
+    """The update strategy only matters for `kubectl rollout restart`; with `maxUnavailable: 0` that needs one replica's
+    GPUs beyond the plan and otherwise waits, instead of taking down what serves.
+    """
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": pods.metadata(names.role_name(engine.revision, role), meta.namespace, labels),
+        "metadata": metadata,
         "spec": {
             "selector": {"matchLabels": engine.match},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
             "progressDeadlineSeconds": engine.start_seconds + _SCHEDULE_SECONDS,
             "revisionHistoryLimit": 1,
-            "template": {
-                "metadata": {"labels": extra.labels | labels, "annotations": extra.annotations | annotations},
-                "spec": _pod_spec(engine),
-            },
+            "template": _template(engine),
         },
     }
 
 
+def _template(engine: Engine, *, worker: bool = False) -> Object:
+    """Of the pod that answers requests (alone, or as the leader of several nodes), or of one that computes for it."""
+    role, extra = (names.WORKER_ROLE if worker else engine.role.role), engine.extra
+    labels = names.labels(engine.service.metadata.name, "engine", revision=engine.revision, role=role)
+    annotations = {} if worker else pods.scrape(names.ENGINE_PORT, "/metrics")
+    metadata: Object = {"labels": extra.labels | labels}
+    if extra.annotations | annotations:
+        metadata["annotations"] = extra.annotations | annotations
+    return {"metadata": metadata, "spec": _pod_spec(engine, worker=worker)}
+
+
 def _check_fits_one_pod(role: RolePlan, profile: AcceleratorProfileSpec) -> None:
     """The planner never makes such a plan; a stored one of another version, or a profile edited since, may be."""
-    if not fits_a_node(role.gpus_per_replica, profile):
+    if not fits_a_node(role.gpus_per_node, profile):
         raise UnsupportedPlan(
-            f"one {role.role} replica needs {role.gpus_per_replica} GPUs, a {role.accelerator} node has "
-            f"{profile.devices_per_node}: replicas across nodes are not rendered by this version"
+            f"one pod of {role.role} needs {role.gpus_per_node} GPUs, a {role.accelerator} node has "
+            f"{profile.devices_per_node}: correct devicesPerNode of the AcceleratorProfile, or change the spec"
         )
 
 
-def _pod_spec(engine: Engine) -> Object:
+def _pod_spec(engine: Engine, *, worker: bool) -> Object:
     hardware, extra = engine.profile.wire(), engine.extra
     tolerations = [*(passthrough(t) for t in hardware.get("tolerations", [])), *extra.tolerations]
     spec: Object = {
@@ -130,8 +159,8 @@ def _pod_spec(engine: Engine) -> Object:
         "automountServiceAccountToken": False,
         "securityContext": pods.pod_security(),
         "terminationGracePeriodSeconds": engine.grace_seconds,
-        "topologySpreadConstraints": pods.spread(engine.match),
-        "containers": [_container(engine)],
+        "topologySpreadConstraints": pods.spread(engine.workers if worker else engine.match),
+        "containers": [_container(engine, worker=worker)],
         "volumes": with_entries([*engine.source.volumes, *_volumes(engine.revision, engine.role)], extra.volumes),
     }
     if hardware.get("nodeSelectorTerms"):
@@ -145,7 +174,7 @@ def _pod_spec(engine: Engine) -> Object:
 
 
 def _volumes(revision: str, role: RolePlan) -> list[Object]:
-    shared_memory = f"{2 + 2 * role.gpus_per_replica}Gi"
+    shared_memory = f"{2 + 2 * role.gpus_per_node}Gi"
     return [
         # Optional: a pod that restarts must come up even if somebody deleted the ConfigMap. It then runs with the
         # settings of its start, which the plan chose, and takes up the live ones when the operator has restored them.
@@ -156,29 +185,40 @@ def _volumes(revision: str, role: RolePlan) -> list[Object]:
     ]
 
 
-def _container(engine: Engine) -> Object:
+def _container(engine: Engine, *, worker: bool) -> Object:
     role, profile, extra = engine.role, engine.profile, engine.extra
-    ports = [{"name": "http", "containerPort": names.ENGINE_PORT, "protocol": "TCP"}]
-    if role.role != "serve":
-        ports.append({"name": "nixl", "containerPort": names.NIXL_PORT, "protocol": "TCP"})
     owned, defaults = environment.engine_environment(engine.service, role, profile, engine.source)
-    hook = drain.engine_hook(
-        f"http://127.0.0.1:{names.ENGINE_PORT}/metrics", engine.grace_seconds, engine.linger_seconds
-    )
+    over_nodes, further = groups.member(worker=worker) if role.nodes > 1 else ({}, [])
     return {
         "name": "engine",
         "image": engine.service.spec.engine.image or engine.image,
         "imagePullPolicy": PULL_POLICY,
         "command": ["vllm", "serve"],
-        "args": [engine.source.model, *_flags(engine_args(engine))],
-        "env": with_entries(with_entries(owned, extra.env), defaults),
-        "ports": ports,
+        "args": [engine.source.model, *_flags(engine_args(engine) | over_nodes)],
+        "env": with_entries(with_entries([*owned, *further], extra.env), defaults),
+        **({} if worker else {"ports": _ports(role)}),
         "resources": with_resources(_requests(engine.plan, role, profile), _devices(role, profile), extra.resources),
         "securityContext": pods.container_security(),
         "volumeMounts": with_mounts([*engine.source.mounts, *_mounts()], extra.mounts),
-        "lifecycle": {"preStop": {"exec": {"command": hook}}},
-        **_probes(engine.start_seconds),
+        "lifecycle": {"preStop": {"exec": {"command": _hook(engine, worker=worker)}}},
+        # Workers have no HTTP server, and one that fails ends: the group is then started anew.
+        **({} if worker else _probes(engine.start_seconds)),
     }
+
+
+def _ports(role: RolePlan) -> list[Object]:
+    ports = [{"name": "http", "containerPort": names.ENGINE_PORT, "protocol": "TCP"}]
+    if role.role != "serve":
+        ports.append({"name": "nixl", "containerPort": names.NIXL_PORT, "protocol": "TCP"})
+    return ports
+
+
+def _hook(engine: Engine, *, worker: bool) -> list[str]:
+    if worker:
+        return drain.worker_hook(f"http://${groups.LEADER_ADDRESS}:{names.ENGINE_PORT}/metrics", engine.grace_seconds)
+    return drain.engine_hook(
+        f"http://127.0.0.1:{names.ENGINE_PORT}/metrics", engine.grace_seconds, engine.linger_seconds
+    )
 
 
 def _mounts() -> list[Object]:
@@ -214,12 +254,12 @@ def _requests(plan: Plan, role: RolePlan, profile: AcceleratorProfileSpec) -> di
         memory = role.memory or plan.memory
         budget = memory.weights_bytes + memory.kv_cache_tokens * memory.kv_bytes_per_token
         return {"cpu": "1", "memory": gibibytes(budget + 3 * _GIB)}
-    gpus = role.gpus_per_replica
+    gpus = role.gpus_per_node
     return {"cpu": str(1 + 2 * gpus), "memory": gibibytes((8 + 8 * gpus) * _GIB)}
 
 
 def _devices(role: RolePlan, profile: AcceleratorProfileSpec) -> dict[str, str]:
-    return {profile.resource_name: str(role.gpus_per_replica)} if profile.resource_name else {}
+    return {profile.resource_name: str(role.gpus_per_node)} if profile.resource_name else {}
 
 
 def _probes(start: int) -> Object:

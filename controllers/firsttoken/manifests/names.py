@@ -13,6 +13,7 @@ SERVICE_LABEL = f"{DOMAIN}/service"
 REVISION_LABEL = f"{DOMAIN}/revision"
 ROLE_LABEL = f"{DOMAIN}/role"
 
+WORKER_ROLE = "worker"  # pods on the further nodes of a replica: nobody sends them requests
 ROUTER_ROLE = "router"
 GATEWAY_ROLE = "gateway"
 
@@ -78,6 +79,11 @@ def labels(service: str, component: str, *, revision: str | None = None, role: s
         "app.kubernetes.io/managed-by": FIELD_MANAGER,
         **{key: value for key, value in own.items() if value is not None},
     }
+
+
+def members(service: str, revision: str) -> dict[str, str]:
+    """Match labels of all pods of a revision's engines, leaders and workers."""
+    return {SERVICE_LABEL: service, REVISION_LABEL: revision, "app.kubernetes.io/component": "engine"}
 
 
 def selector(service: str, role: str, revision: str | None = None) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService
 from firsttoken.manifests import names, pods
-from firsttoken.manifests.engine import Engine, engine_deployment
+from firsttoken.manifests.engine import Engine, engine_workload
 from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.router import router_objects
@@ -21,7 +21,7 @@ def revision_objects(
     profiles: Mapping[str, AcceleratorProfileSpec],
     images: Images,
 ) -> tuple[dict[str, Any], ...]:
-    """Deployment, Service and PDB per role, and vllm-router's objects where the plan has one.
+    """Deployment (or LeaderWorkerSet), Service and PDB per role, and vllm-router's objects where the plan has one.
 
     A snapshot: no owner references, no replicas of engines, no weights, no live settings; nothing in it changes over a
     revision's life. Raises UnsupportedPlan when the plan can't run as rendered.
@@ -44,7 +44,7 @@ def _role_objects(engine: Engine) -> list[dict[str, Any]]:
     labels = names.labels(service.name, "engine", revision=engine.revision, role=role)
     meta = pods.metadata(names.role_name(engine.revision, role), service.namespace, labels)
     return [
-        engine_deployment(engine),
+        engine_workload(engine),
         pods.headless_service(meta, engine.match, names.ENGINE_PORT),
-        pods.disruption_budget(meta, engine.match),
+        pods.disruption_budget(meta, engine.disrupted),
     ]

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from firsttoken.api.quantities import duration_seconds
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService, InferenceServiceStatus
+from firsttoken.manifests import groups
 from firsttoken.manifests.names import GATEWAY_ROLE, REVISION_LABEL, gateway_name, selector
 from firsttoken.planning.types import Infeasible
 from firsttoken.reconcile import records
@@ -122,6 +123,8 @@ def _desired_objects(observation: Observation, fleet: Fleet, flow: Traffic) -> l
     objects = [obj for name in names for obj in fleet.revision_objects(name)]
     if names:
         objects += fleet.gateway(flow, routes=observation.gateway_api)
+    if not observation.groups_api:
+        objects = [obj for obj in objects if obj["kind"] != groups.KIND]
     kept = [_core(record) for _, record in sorted(fleet.observed.records.items())]
     if fleet.target is not None and fleet.target.is_new:
         kept.append(fleet.target.record)

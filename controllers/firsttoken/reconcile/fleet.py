@@ -21,7 +21,7 @@ from firsttoken.planning.output import plan_from_json
 from firsttoken.planning.plan import with_replicas
 from firsttoken.planning.types import Infeasible, Plan
 from firsttoken.reconcile.envoy_views import Envoys
-from firsttoken.reconcile.objects import Object, Progress, Ref, label, progress, ref
+from firsttoken.reconcile.objects import WORKLOADS, Object, Progress, Ref, is_workload, label, progress, ref
 from firsttoken.reconcile.revisions import Target
 from firsttoken.reconcile.routes import Versions, observed_weights, versions
 from firsttoken.reconcile.traffic import Arms, Traffic
@@ -35,13 +35,14 @@ class Observed:
     records: Mapping[str, Object]
     unsound: Mapping[str, str] = field(default_factory=dict)
 
-    def deployment(self, name: str) -> Object | None:
-        """A Deployment by name."""
-        return self.children.get(Ref("apps/v1", "Deployment", name))
+    def workload(self, name: str) -> Object | None:
+        """A Deployment or LeaderWorkerSet by name."""
+        found = (self.children.get(Ref(version, kind, name)) for version, kind in WORKLOADS)
+        return next((o for o in found if o is not None), None)
 
-    def deployments(self, revision: str) -> list[Object]:
-        """The Deployments that carry a revision's label."""
-        return [o for o in self.children.values() if o["kind"] == "Deployment" and label(o, REVISION_LABEL) == revision]
+    def workloads(self, revision: str) -> list[Object]:
+        """Those that carry a revision's label."""
+        return [o for o in self.children.values() if is_workload(o) and label(o, REVISION_LABEL) == revision]
 
     def weights(self, service: str) -> dict[str, int]:
         """What Envoy was told (routes.observed_weights)."""
@@ -75,7 +76,7 @@ class Fleet:
     @property
     def existing(self) -> set[str]:
         """Every revision that has a record or runs."""
-        running = {label(o, REVISION_LABEL) for o in self.observed.children.values() if o["kind"] == "Deployment"}
+        running = {label(o, REVISION_LABEL) for o in self.observed.children.values() if is_workload(o)}
         return {name for name in {*self.observed.records, *running, self.desired} if name is not None}
 
     def arms(self, envoys: Envoys, *, overdue: bool) -> Arms:
@@ -109,7 +110,7 @@ class Fleet:
         if plan is None:
             return {
                 role: int(d["spec"].get("replicas", 1))
-                for d in self.observed.deployments(revision)
+                for d in self.observed.workloads(revision)
                 if (role := label(d, ROLE_LABEL)) is not None and role != ROUTER_ROLE
             }
         if revision == self.desired:
@@ -145,26 +146,26 @@ class Fleet:
         return Backend(revision, service, port, 100 if serves else 0)
 
     def progress(self, revision: str) -> Progress:
-        """All Deployments of a revision as one: it serves when each part serves, is complete when each part is."""
-        wanted = [o for o in self.revision_objects(revision) if o["kind"] == "Deployment"]
+        """All workloads of a revision as one: it serves when each part serves, is complete when each part is."""
+        wanted = [o for o in self.revision_objects(revision) if is_workload(o)]
         if not wanted:
-            return total(progress(d) for d in self.observed.deployments(revision))
+            return total(progress(d) for d in self.observed.workloads(revision))
         return total(
-            of_wanted(self.observed.deployment(o["metadata"]["name"]), int(o["spec"]["replicas"])) for o in wanted
+            of_wanted(self.observed.workload(o["metadata"]["name"]), int(o["spec"]["replicas"])) for o in wanted
         )
 
     def role_progress(self, revision: str) -> dict[str, Progress]:
         """Progress of the engines by role."""
         replicas = self.replicas(revision)
         return {
-            role: of_wanted(self.observed.deployment(obj["metadata"]["name"]), replicas[role])
+            role: of_wanted(self.observed.workload(obj["metadata"]["name"]), replicas[role])
             for obj in self.revision_objects(revision)
-            if obj["kind"] == "Deployment" and (role := label(obj, ROLE_LABEL)) in replicas
+            if is_workload(obj) and (role := label(obj, ROLE_LABEL)) in replicas
         }
 
 
 def total(parts: Iterable[Progress]) -> Progress:
-    """Several Deployments as one, a chain: it serves if each of them does (a router without engines doesn't)."""
+    """Several workloads as one, a chain: it serves if each of them does (a router without engines doesn't)."""
     parts = list(parts)
     return Progress(
         wanted=sum(p.wanted for p in parts),
@@ -174,7 +175,7 @@ def total(parts: Iterable[Progress]) -> Progress:
 
 
 def of_wanted(deployment: Object | None, wanted: int) -> Progress:
-    """Progress against what we want now, which the Deployment may not have been told yet."""
+    """Progress against what we want now, which the workload may not have been told yet."""
     seen = progress(deployment)
     return Progress(wanted, seen.ready, seen.complete and seen.wanted == wanted)
 
@@ -191,6 +192,6 @@ def by_ref(objects: Iterable[Object]) -> dict[Ref, Object]:
 
 def _with_replicas(obj: Object, replicas: Mapping[str, int]) -> dict[str, Any]:
     role = label(obj, ROLE_LABEL) or ""
-    if obj["kind"] != "Deployment" or role not in replicas:
+    if not is_workload(obj) or role not in replicas:
         return dict(obj)
     return {**obj, "spec": {**obj["spec"], "replicas": replicas[role]}}

@@ -90,7 +90,7 @@ class World:
     @property
     def gateway(self) -> Progress:
         """How far Envoy is."""
-        return progress(self.fleet.observed.deployment(gateway_name(self.fleet.service.metadata.name)))
+        return progress(self.fleet.observed.workload(gateway_name(self.fleet.service.metadata.name)))
 
 
 def judge(world: World) -> Findings:
@@ -211,10 +211,20 @@ def _blocked(world: World) -> Verdict | None:
     if world.infeasible is None and world.fleet.service.spec.routing.gateway and not world.observation.gateway_api:
         missing = "spec.routing.gateway needs the Gateway API: install its CRDs, or remove the field"
         return Verdict(False, "GatewayAPIMissing", missing, stalled=True)
+    if world.infeasible is None and not world.observation.groups_api and _needs_groups(world.fleet):
+        missing = (
+            f"revision {world.fleet.desired} has replicas on several nodes, which needs LeaderWorkerSet: install it "
+            "(https://lws.sigs.k8s.io), or choose GPUs of which one node holds a replica"
+        )
+        return Verdict(False, "LeaderWorkerSetMissing", missing, stalled=True)
     if world.observation.rejected:
         refused = "; ".join(f"{name}: {why}" for name, why in sorted(world.observation.rejected.items()))
         return Verdict(False, "ApplyRejected", f"the API server refused {refused}", stalled=True)
     return None
+
+
+def _needs_groups(fleet: Fleet) -> bool:
+    return fleet.target is not None and any(role.nodes > 1 for role in fleet.target.plan.roles)
 
 
 def _not_planned(world: World) -> Verdict:
@@ -250,7 +260,10 @@ def _unbuilt(fleet: Fleet, plan: Plan) -> str:
 
 
 def _size(plan: Plan) -> str:
-    return " + ".join(f"{r.replicas} × {r.role} ({r.gpus_per_replica} × {r.accelerator})" for r in plan.roles)
+    where = {r.role: f" on {r.nodes} nodes" if r.nodes > 1 else "" for r in plan.roles}
+    return " + ".join(
+        f"{r.replicas} × {r.role} ({r.gpus_per_replica} × {r.accelerator}{where[r.role]})" for r in plan.roles
+    )
 
 
 def _available(world: World, verdict: Verdict) -> Aspect:

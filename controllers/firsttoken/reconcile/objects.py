@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from firsttoken.manifests import groups
 from firsttoken.manifests.names import FIELD_MANAGER
 
 Object = Mapping[str, Any]
+
+# What keeps pods: a replica is a pod of the first, a group of pods of the second.
+WORKLOADS = (("apps/v1", "Deployment"), (groups.API_VERSION, groups.KIND))
 
 
 @dataclass(frozen=True, order=True)
@@ -25,6 +29,11 @@ class Ref:
 def ref(obj: Object) -> Ref:
     """The reference of an object."""
     return Ref(obj["apiVersion"], obj["kind"], obj["metadata"]["name"])
+
+
+def is_workload(obj: Object) -> bool:
+    """Whether the object keeps pods."""
+    return (obj["apiVersion"], obj["kind"]) in WORKLOADS
 
 
 def label(obj: Object, name: str) -> str | None:
@@ -84,7 +93,7 @@ def condition(obj: Object, kind: str) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a Deployment is: replicas of its *current* template only (old pods never count, S14)."""
+    """How far a workload is: replicas of its *current* template only (old pods never count, S14)."""
 
     wanted: int
     ready: int
@@ -97,11 +106,13 @@ class Progress:
 
 
 def progress(deployment: Object | None) -> Progress:
-    """Progress of a Deployment as its controller reports it; nothing is taken from an outdated report."""
+    """Progress of a workload as its controller reports it; nothing is taken from an outdated report."""
     if deployment is None:
         return Progress(wanted=0, ready=0, complete=False)
     wanted = int(deployment["spec"].get("replicas", 1))
     status = deployment.get("status") or {}
+    if deployment["kind"] == groups.KIND:
+        return _progress_of_groups(wanted, status)
     if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 1):
         return Progress(wanted=wanted, ready=0, complete=False)
     updated, total = int(status.get("updatedReplicas", 0)), int(status.get("replicas", 0))
@@ -109,6 +120,16 @@ def progress(deployment: Object | None) -> Progress:
     # While old pods exist, readyReplicas counts them too; only what exceeds them is certainly current.
     ready = max(0, min(updated, int(status.get("readyReplicas", 0)) - (total - updated)))
     return Progress(wanted, ready, complete=updated == total == wanted and available >= wanted)
+
+
+def _progress_of_groups(wanted: int, status: Object) -> Progress:
+    """A LeaderWorkerSet counts groups, which are ready when all their pods are. It has no `observedGeneration`, but its
+    counts are not those of another template: a revision's never changes.
+    """
+    updated, total = int(status.get("updatedReplicas", 0)), int(status.get("replicas", 0))
+    ready = int(status.get("readyReplicas", 0))
+    certain = max(0, min(updated, ready - max(0, total - updated)))
+    return Progress(wanted, certain, complete=updated == total == wanted and ready >= wanted)
 
 
 def time_or(text: str, otherwise: datetime) -> datetime:

@@ -20,9 +20,9 @@ class Observation:
     not ready; `foreign` are names we want that belong to somebody else; `envoys` is what came of asking the Envoys,
     None if they were not asked: then what was written counts as arrived, and `Decision.ask` says whether asking could
     matter; `profiles` holds the AcceleratorProfiles that exist among those the spec names; `gateway_api` says whether
-    the cluster knows HTTPRoutes. `model_config` is the config.json of a model that neither spec nor catalogue nor a
-    record knows, `model_fault` why the hub did not give it. `measurements`: what Prometheus has of the service, None
-    if nobody is to be asked.
+    the cluster knows HTTPRoutes, `groups_api` whether LeaderWorkerSets. `model_config` is the config.json of a model
+    that neither spec nor catalogue nor a record knows, `model_fault` why the hub did not give it. `measurements`: what
+    Prometheus has of the service, None if nobody is to be asked.
     """
 
     now: datetime
@@ -35,6 +35,7 @@ class Observation:
     foreign: frozenset[Ref] = frozenset()
     rejected: Mapping[Ref, str] = field(default_factory=dict)
     gateway_api: bool = True
+    groups_api: bool = True
     model_config: Mapping[str, Any] | None = None
     model_fault: str = ""
     measurements: Measurements | None = None

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from firsttoken.manifests import groups
 from firsttoken.manifests.names import REVISION_LABEL, labels
 from firsttoken.planning.output import plan_from_json
 from firsttoken.reconcile.objects import Object, label
@@ -17,6 +18,7 @@ PLACEHOLDER = "revision-00000000"  # stands for the name, which follows from the
 _ROUTER_MAY = ({"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},)
 _KINDS = {
     ("apps/v1", "Deployment"),
+    (groups.API_VERSION, groups.KIND),
     ("v1", "Service"),
     ("v1", "ServiceAccount"),
     ("policy/v1", "PodDisruptionBudget"),

@@ -65,7 +65,7 @@ def _scale(fleet: Fleet, revision: str | None) -> dict[str, object]:
     """What /scale shows: the pods that have the requests. An autoscaler must not judge a new revision's idle ones."""
     if revision is None or "serve" not in fleet.replicas(revision):
         return {}  # the roles of a split scale by spec
-    engine = fleet.observed.deployment(revision)
+    engine = fleet.observed.workload(revision)
     seen = (engine or {}).get("status") or {}
     name = fleet.service.metadata.name
     return {

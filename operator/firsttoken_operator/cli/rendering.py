@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from firsttoken.reconcile import Decision, Observation, decide
-from firsttoken.reconcile.objects import Ref, ref
+from firsttoken.reconcile.objects import Ref, is_workload, ref
 from firsttoken_operator.cli.errors import AnswerIsNo
 
 Object = dict[str, Any]
@@ -74,8 +74,8 @@ def _settled(observation: Observation, status: Object | None, objects: Mapping[R
 
 
 def _complete(obj: Object) -> Object:
-    """A Deployment as its controller reports it when every pod is ready."""
-    if obj["kind"] != "Deployment":
+    """A workload as its controller reports it when every pod is ready."""
+    if not is_workload(obj):
         return obj
     count = obj["spec"]["replicas"]
     said = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
