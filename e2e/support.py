@@ -30,6 +30,7 @@ CHILDREN = (
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
     ("gateway.networking.k8s.io/v1", "HTTPRoute"),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
 )
 _BY_CONTROLLERS = ("ReplicaSet", "Pod")  # made by Kubernetes' own controllers, not by the operator
 

@@ -137,8 +137,8 @@ def up(
     """Bring a cluster up: build what is missing, start what does not run, and wait until pods can be scheduled.
 
     What runs already is used as it is. ``manifests`` (for instance accelerator profiles) are applied after the
-    definitions of Gateway API and of this repository's ``crds/`` (a cluster made without ``definitions`` leaves the
-    latter to ``helm install`` for good). ``directory`` replaces ``.cluster/<name>``.
+    definitions of Gateway API, of LeaderWorkerSet and of this repository's ``crds/`` (a cluster made without
+    ``definitions`` leaves the latter to ``helm install`` for good). ``directory`` replaces ``.cluster/<name>``.
     ``real_node`` adds a node that runs pods, which needs Linux and root; a cluster that has one keeps it. ``play``
     lets the pods of services on fake nodes answer, for which :func:`firsttoken_local.player.start.obstacle` must find
     nothing; a cluster stays as it was made.
@@ -156,7 +156,7 @@ def up(
     if real_node:
         refuse_second(folder, in_use)
         check_machine(told)
-    sets = ["kubernetes", "kwok", "gateway-api"] + (["prometheus"] if prometheus else [])
+    sets = ["kubernetes", "kwok", "gateway-api", "lws"] + (["prometheus"] if prometheus else [])
     sets += ["coredns"] if played else []
     binaries = ensure([*sets, *(NODE_SETS if real_node else ())], told)
     with locked(state_lock(folder)):
@@ -231,6 +231,7 @@ def _check_ports(layout: Layout, processes: ProcessTable) -> None:
 def _apply_definitions(client: KubeClient, binaries: dict[str, Path], manifests: Iterable[Path]) -> None:
     gateway = binaries["gateway-api"] / "crds"
     paths = [gateway / f"gateway.networking.k8s.io_{name}.yaml" for name in GATEWAY_CRDS]
+    paths.append(binaries["lws"] / "crds" / "leaderworkerset.x-k8s.io_leaderworkersets.yaml")
     paths.append(binaries["kwok"] / "stages" / STORAGE_CLASS)
     apply_objects(client, read_objects([*paths, *manifests]))
 
