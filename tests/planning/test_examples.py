@@ -14,7 +14,7 @@ from planning.specs import planned
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
-OTHERS = ("cant-fit.yaml", "cpu-tiny.yaml")  # beside one a profile: missing GPUs, and no GPUs
+OTHERS = ("cant-fit.yaml", "cpu-tiny.yaml", "over-nodes.yaml")  # beside one a profile
 LOCAL_TYPE, LOCAL_GPUS, LOCAL_NODE = "nvidia-a100-40gb", 32, 8  # four fake nodes of eight
 
 

@@ -14,6 +14,7 @@ from firsttoken.planning.plan import make_plan
 from firsttoken.planning.timing.device import device_from_profile
 from firsttoken.planning.timing.stages import handover_seconds
 from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.planning.words import number
 from planning.specs import DEEPSEEK, LLAMA_70B, planned, reason, refused, service
 
 H100, H200 = "nvidia-h100-80gb", "nvidia-h200"
@@ -66,7 +67,8 @@ def test_deepseek_on_two_nodes_of_h200_is_one_replica_a_node_and_shows_the_other
     capacity = plan.roles[0].capacity
     assert capacity is not None
     assert other.requests_per_second < 2 * capacity
-    assert "two replicas of a node each carry 12.3 requests/s" in reason(plan, "NotAcrossNodes")
+    assert f"two replicas of a node each carry {number(2 * capacity)} requests/s" in reason(plan, "NotAcrossNodes")
+    assert f"a replica carries {number(other.requests_per_second)} requests/s" in reason(plan, "NotAcrossNodes")
     assert plan_from_json(plan_to_json(plan)) == plan
 
 
