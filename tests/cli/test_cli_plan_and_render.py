@@ -78,7 +78,7 @@ def test_no_line_of_a_plan_is_wider_than_asked(
 def test_infeasible_is_exit_1_with_constraint_message_and_what_would_do(cli: Run, folder: Path) -> None:
     result = cli("plan", "-f", folder / "infeasible.yaml")
     assert result.code == 1
-    assert "too-big: infeasible (AcrossNodes)" in result.out
+    assert "too-big: infeasible (Memory)" in result.out
     assert "  - spec.accelerator.type: " in result.out
     said = json.loads(cli("plan", "-f", folder / "infeasible.yaml", "-o", "json").out)
     assert said["feasible"] is False
@@ -189,7 +189,7 @@ def test_a_service_without_namespace_is_placed_by_n(cli: Run, folder: Path) -> N
 def test_rendering_what_is_infeasible_is_exit_1_with_one_line(cli: Run, folder: Path) -> None:
     result = cli("render", "-f", folder / "infeasible.yaml")
     assert (result.code, result.out) == (1, "")
-    assert result.err.startswith("firsttoken: too-big: AcrossNodes: ")
+    assert result.err.startswith("firsttoken: too-big: Memory: ")
     assert len(result.err.splitlines()) == 1
 
 

@@ -95,7 +95,7 @@ def test_the_page_stands_alone_and_its_charts_are_well_formed(cli: Run, folder: 
         (("--trace", "{}/none.csv"), 2, "none.csv: no such file"),
         (("--trace", "{}"), 2, "is a folder"),
         (("--trace", "{}/service.yaml"), 2, "service.yaml:"),
-        (("--compare", "{}/infeasible.yaml"), 1, "too-big: infeasible (AcrossNodes)"),
+        (("--compare", "{}/infeasible.yaml"), 1, "too-big: infeasible (Memory)"),
         (("-f", "{}/smaller.yaml"), 2, "holds 2 services (kb-assistant, smaller)"),
     ],
 )
