@@ -76,7 +76,8 @@ def test_arguments_are_ones_vllm_starts_with(spec: InferenceServiceSpec) -> None
         args = role.engine_args
         assert int(args["max-num-batched-tokens"]) >= int(args["max-num-seqs"]) >= 1
         assert model.shape.num_attention_heads % role.tensor_parallel == 0
-        assert role.gpus_per_replica <= DEVICES[role.accelerator].devices_per_node
+        assert role.gpus_per_node <= DEVICES[role.accelerator].devices_per_node
+        assert role.gpus_per_node * role.nodes == role.gpus_per_replica
         assert role.role == "serve" or role.pipeline_parallel == 1, "NixlConnector has no pipeline stages"
         if "no-enable-chunked-prefill" in args:
             assert int(args["max-num-batched-tokens"]) >= plan.max_model_length
