@@ -208,3 +208,12 @@ def test_a_split_of_prefill_and_decode_is_refused() -> None:
     given = service(layout={"mode": "Disaggregated"}, scaling=None, accelerator={"maxCount": 4})
     with pytest.raises(NotRehearsedError, match=r"spec.layout.mode"):
         play(given=given)
+
+
+def test_replicas_over_several_nodes_are_refused_in_one_line() -> None:
+    given = service(
+        model={"uri": "hf://deepseek-ai/DeepSeek-V3"}, scaling=None,
+        accelerator={"type": "nvidia-h100-80gb", "maxCount": 16},
+    )  # fmt: skip
+    with pytest.raises(NotRehearsedError, match="LeaderWorkerSet"):
+        play(given=given)

@@ -17,7 +17,7 @@ from firsttoken.planning.plan import make_plan
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible
 from firsttoken.planning.workload import ResolvedWorkload, resolve
-from firsttoken.rehearsal.errors import WorldError
+from firsttoken.rehearsal.errors import NotRehearsedError, WorldError
 from firsttoken.rehearsal.world import Burst, Event, Traffic
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.requests import Requests
@@ -41,13 +41,21 @@ def demand_of(
     config: Mapping[str, Any] | None,
     rate: float | None,
 ) -> Demand:
-    """What the first plan is made for; `rate` goes before its own. Raises InfeasibleError; WorldError without any."""
+    """What the first plan is made for; `rate` goes before its own.
+
+    Raises InfeasibleError; WorldError: no rate; NotRehearsedError: nobody plays what the plan needs.
+    """
     plan, facts = make_plan(spec, profiles, config=config), model_facts(spec.model, config)
     for outcome in (plan, facts):
         if isinstance(outcome, Infeasible):
             raise InfeasibleError(outcome.constraint, outcome.message, outcome.nearest)
     assert not isinstance(plan, Infeasible)  # noqa: S101 - as just found
     assert not isinstance(facts, Infeasible)  # noqa: S101
+    if any(role.nodes > 1 for role in plan.roles):
+        raise NotRehearsedError(
+            "a replica of the plan lies on several nodes, as a LeaderWorkerSet, whose controller is not played: choose "
+            "GPUs of which one node holds a replica"
+        )
     work = choose_lengths(spec, facts, resolve(spec.workload)).workload
     named = rate or work.requests_per_second
     if named is None and plan.prediction is not None:

@@ -91,15 +91,15 @@ def _policy(plan: Plan, role: RolePlan) -> Policy:
 
 
 def _engine(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> RoleEngine:
-    if role.pipeline_parallel > 1:
-        raise SimulationInputError(
-            f"the {role.role} role has {role.pipeline_parallel} pipeline stages, which overlap batches: that is not "
-            "simulated; set spec.engine.pins.pipelineParallel to 1"
-        )
     if role.nodes > 1:
         raise SimulationInputError(
             f"a replica of the {role.role} role lies on {role.nodes} nodes: that is not simulated; choose GPUs of "
             "which one node holds it"
+        )
+    if role.pipeline_parallel > 1:
+        raise SimulationInputError(
+            f"the {role.role} role has {role.pipeline_parallel} pipeline stages, which overlap batches: that is not "
+            "simulated; set spec.engine.pins.pipelineParallel to 1"
         )
     model = StepModel(
         facts,
