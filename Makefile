@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help possible install check lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy accuracy-cpu bench-plan bench-load bench-simulator reference-case golden lock clean
+.PHONY: help possible install check check-bounds lint format types contracts unit generated e2e e2e-real images test build cluster cluster-down clean-cache demo crds chart docs accuracy accuracy-cpu bench-plan bench-load bench-simulator reference-case golden lock clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ contracts: $(STAMP)
 
 unit: $(STAMP) ## Fast tests (K=name for some of them)
 	$(PYTEST) tests -n 2 $(if $(K),-k "$(K)")
+
+check-bounds: $(STAMP) ## The simulator's property tests with every array index checked (compiles it once more)
+	NUMBA_BOUNDSCHECK=1 $(PYTEST) -n 2 $(addprefix tests/simulation/test_,engines_agree.py fleets_agree.py replicas.py live_fleet.py stream.py)
 
 build: possible $(STAMP) ## Build the local control plane (cached outside the tree, by version)
 	$(BIN)/python -m firsttoken_local build $(if $(REAL_NODE),--real-node)

@@ -14,7 +14,7 @@ from firsttoken.planning.plan import make_plan
 from firsttoken.planning.types import ModelFacts, Plan, Routing
 from firsttoken.planning.workload import resolve
 from firsttoken.simulation.errors import SimulationInputError
-from firsttoken.simulation.from_plan import revision_of_plan, whole_blocks_of
+from firsttoken.simulation.from_plan import engine_at_start, revision_of_plan, whole_blocks_of
 from firsttoken.simulation.policies import CacheAware, PowerOfTwo
 from firsttoken.simulation.requests import requests
 from firsttoken.simulation.service_run import ServiceRun, Traffic, drawn_traffic, run_service, traced_traffic
@@ -52,6 +52,17 @@ def test_a_colocated_engine_has_the_plans_memory_and_live_settings() -> None:
     assert settings.kv_blocks == plan.memory.kv_cache_tokens // 16
     assert settings.prefix_caching
     assert settings.stages.input_seconds > 0
+
+
+def test_live_settings_never_change_what_an_engine_was_started_with() -> None:
+    """A budget of 16 tokens is raised to room for the decodes and a chunk, as the runtime does; places stay."""
+    _, plan, facts = planned(CHAT)
+    (started,) = {engine_at_start(plan, r, facts, catalogue()[r.accelerator]).replica.settings for r in plan.roles}
+    low = replace(plan, settings=replace(plan.settings, token_budget=16, decode_cap=16))
+    settings, table = revision_of_plan(low, facts, catalogue()).pool.replicas[0]
+    assert (settings.token_budget, settings.most_running) == (32, 16)
+    assert settings.max_num_seqs == started.max_num_seqs == len(table.by_rows) - 1
+    assert len(table.by_tokens) - 1 == started.token_budget
 
 
 def test_kv_goes_with_the_speed_of_the_slower_side() -> None:
@@ -100,7 +111,8 @@ def test_a_split_has_two_pools_and_a_link_and_each_its_own_memory() -> None:
     assert again.decode is not None
     assert (again.pool.replicas[0].settings, again.decode.replicas[0].settings) == (prefill, decode), "a record of old"
     assert isinstance(revision.decode.policy, PowerOfTwo)
-    assert (prefill.decode_cap, decode.decode_cap > 0) == (0, True)
+    assert prefill.most_running == prefill.max_num_seqs
+    assert decode.most_running == plan.settings.decode_cap
 
 
 def test_pipeline_stages_and_missing_replicas_are_refused() -> None:

@@ -8,7 +8,7 @@ from firsttoken.simulation.fast import FastEngine, run_until
 from firsttoken.simulation.queues import send
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings
-from firsttoken.simulation.state import engine_state, request_rows
+from firsttoken.simulation.state import replicas_state, request_rows
 from simulation.cases import TABLE, engines, workloads
 
 
@@ -18,9 +18,7 @@ def test_replicas_share_nothing_but_the_rows(work: Requests, engine: EngineSetti
     """Requests go round; each replica does what it would alone with its own."""
     hashes, kinds = work.dense_hashes()
     rows = request_rows(work, engine.priorities)
-    state = engine_state(
-        rows, hashes, len(kinds), engine, TABLE, hash_tokens=work.hash_tokens, replicas=replicas
-    )  # fmt: skip
+    state = replicas_state(rows, hashes, len(kinds), [(engine, TABLE)] * replicas, hash_tokens=work.hash_tokens)
     for i, arrival in enumerate(work.arrival.tolist()):
         for r in range(replicas):
             run_until(state, r, arrival)

@@ -38,5 +38,7 @@ def _directory() -> str:
         for file in sorted(files(package).iterdir(), key=lambda f: f.name):
             if file.name.endswith(".py"):
                 digest.update(file.read_bytes())
+    # NUMBA_BOUNDSCHECK=1 (`make check-bounds`) compiles checks into every index; numba keeps both under one name.
+    checked = "-checked" if numba.config.BOUNDSCHECK else ""
     # The same place as the rest of Firsttoken's cache: $XDG_CACHE_HOME, else ~/.cache.
-    return f"{AppDirs('firsttoken', appauthor=False).user_cache_dir}/numba/{digest.hexdigest()[:16]}"
+    return f"{AppDirs('firsttoken', appauthor=False).user_cache_dir}/numba/{digest.hexdigest()[:16]}{checked}"

@@ -13,7 +13,7 @@ from firsttoken.simulation.progress import compose
 from firsttoken.simulation.queues import arrive, next_ready, release, send
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings
-from firsttoken.simulation.state import BIN_SECONDS, BINS, EngineState, engine_state, request_rows
+from firsttoken.simulation.state import BIN_SECONDS, BINS, EngineState, replicas_state, request_rows
 from firsttoken.simulation.step_table import StepTable
 
 
@@ -76,8 +76,8 @@ class FastEngine:
         check_sizes(settings, table, bins, bin_seconds)
         self.requests, self.settings, self._peak_token = requests, settings, table.peak_token
         hashes, self.kinds = requests.dense_hashes()
-        self.state = engine_state(
-            request_rows(requests, settings.priorities), hashes, len(self.kinds), settings, table,
+        self.state = replicas_state(
+            request_rows(requests, settings.priorities), hashes, len(self.kinds), [(settings, table)],
             hash_tokens=requests.hash_tokens, bins=bins, bin_seconds=bin_seconds, log=log,
         )  # fmt: skip
 

@@ -12,11 +12,11 @@ from firsttoken.simulation.fast import check, check_sizes, log_of, totals_of
 from firsttoken.simulation.fleet_loop import serve
 from firsttoken.simulation.fleet_outcome import FleetOutcome
 from firsttoken.simulation.fleet_shape import Pool, Replica, Revision, split
-from firsttoken.simulation.fleet_state import POOL, FleetState, fleet_rows, replicas_state
+from firsttoken.simulation.fleet_state import POOL, FleetState, fleet_rows
 from firsttoken.simulation.outcome import Outcome
 from firsttoken.simulation.policies import CODES, CacheAware, Policy, PowerOfTwo
 from firsttoken.simulation.requests import Requests
-from firsttoken.simulation.state import BIN_SECONDS, BINS, NOBODY
+from firsttoken.simulation.state import BIN_SECONDS, BINS, NOBODY, replicas_state
 
 DRAWS = 4  # two random numbers at each of two routers
 

@@ -11,9 +11,10 @@ from firsttoken.planning.routing import CACHE_AWARE
 from firsttoken.planning.timing.device import device_from_profile
 from firsttoken.planning.timing.links import link_between
 from firsttoken.planning.timing.step import StepModel
-from firsttoken.planning.types import LiveSettings, ModelFacts, Plan, RolePlan
+from firsttoken.planning.types import ModelFacts, Plan, RolePlan
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.fleet_shape import Pool, Replica, Revision, link_of
+from firsttoken.simulation.live_settings import LiveValues, applied
 from firsttoken.simulation.policies import CacheAware, Policy, PowerOfTwo
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings
@@ -47,10 +48,28 @@ def revision_of_plan(plan: Plan, facts: ModelFacts, profiles: Profiles) -> Revis
 def engine_at_start(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> RoleEngine:
     """One replica of `role` with the budget that its engine is started with: live settings may be anything below it.
 
-    Raises SimulationInputError: pipeline stages, which overlap batches.
+    Raises SimulationInputError: several nodes; pipeline stages, which overlap batches.
     """
-    started = LiveSettings(int(role.engine_args["max-num-batched-tokens"]), 0)
-    return _engine(replace(plan, settings=started), role, facts, profile)
+    if role.nodes > 1:
+        raise SimulationInputError(
+            f"a replica of the {role.role} role lies on {role.nodes} nodes: that is not simulated; choose GPUs of "
+            "which one node holds it"
+        )
+    if role.pipeline_parallel > 1:
+        raise SimulationInputError(
+            f"the {role.role} role has {role.pipeline_parallel} pipeline stages, which overlap batches: that is not "
+            "simulated; set spec.engine.pins.pipelineParallel to 1"
+        )
+    model = StepModel(
+        facts,
+        device_from_profile(profile),
+        tensor_parallel=role.tensor_parallel,
+        kv_cache_dtype=role.engine_args.get("kv-cache-dtype", "auto"),
+        max_num_seqs=int(role.engine_args["max-num-seqs"]),
+    )
+    start = _started(role, _kv_tokens(plan, role, facts, profile), block_tokens(profile))
+    table = step_table(model, start.token_budget, start.max_num_seqs)
+    return RoleEngine(role.role, Replica(replace(start, stages=table.stages()), table), model)
 
 
 def whole_blocks_of(given: Requests, block: int) -> Requests:
@@ -91,45 +110,32 @@ def _policy(plan: Plan, role: RolePlan) -> Policy:
 
 
 def _engine(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> RoleEngine:
-    if role.nodes > 1:
-        raise SimulationInputError(
-            f"a replica of the {role.role} role lies on {role.nodes} nodes: that is not simulated; choose GPUs of "
-            "which one node holds it"
-        )
-    if role.pipeline_parallel > 1:
-        raise SimulationInputError(
-            f"the {role.role} role has {role.pipeline_parallel} pipeline stages, which overlap batches: that is not "
-            "simulated; set spec.engine.pins.pipelineParallel to 1"
-        )
-    model = StepModel(
-        facts,
-        device_from_profile(profile),
-        tensor_parallel=role.tensor_parallel,
-        kv_cache_dtype=role.engine_args.get("kv-cache-dtype", "auto"),
-        max_num_seqs=int(role.engine_args["max-num-seqs"]),
-    )
-    settings = _settings(plan, role, _kv_tokens(plan, role, facts, profile), block_tokens(profile))
-    table = step_table(model, settings.token_budget, settings.max_num_seqs)
-    return RoleEngine(role.role, Replica(replace(settings, stages=table.stages()), table), model)
+    found = engine_at_start(plan, role, facts, profile)
+    settings, table = found.replica
+    return replace(found, replica=Replica(_live(plan, role, settings), table))
 
 
-def _settings(plan: Plan, role: RolePlan, kv_tokens: int, block: int) -> EngineSettings:
-    args, live = role.engine_args, plan.settings
-    ceiling, seqs = int(args["max-num-batched-tokens"]), int(args["max-num-seqs"])
-    # The live budget is the one of prompts, the cap that of decodes (planning/plan.py); the rest is as started.
-    computes, decodes = role.role != "decode", role.role != "prefill"
-    budget = min(ceiling, live.token_budget) if computes else ceiling
+def _started(role: RolePlan, kv_tokens: int, block: int) -> EngineSettings:
+    """As started: live settings may be anything below it."""
+    args = role.engine_args
+    budget = int(args["max-num-batched-tokens"])
     return EngineSettings(
         token_budget=budget,
-        max_num_seqs=min(seqs, budget),
+        max_num_seqs=min(int(args["max-num-seqs"]), budget),
         kv_blocks=max(1, kv_tokens // block),
         block_tokens=block,
-        decode_cap=min(live.decode_cap, seqs, budget) if decodes else 0,
         chunked_prefill="no-enable-chunked-prefill" not in args,
-        long_prefill_threshold=live.long_prefill_threshold if computes else 0,
         prefix_caching="no-enable-prefix-caching" not in args,
         priorities=args.get("scheduling-policy") == "priority",
     )
+
+
+def _live(plan: Plan, role: RolePlan, start: EngineSettings) -> EngineSettings:
+    """With the plan's live settings: the budget is the one of prompts, the cap that of decodes (planning/plan.py)."""
+    live = plan.settings
+    cap = live.decode_cap if role.role != "prefill" else 0
+    values = LiveValues(0, live.token_budget, cap, live.long_prefill_threshold)
+    return applied(values, start, computes=role.role != "decode")
 
 
 def _kv_tokens(plan: Plan, role: RolePlan, facts: ModelFacts, profile: AcceleratorProfileSpec) -> int:

@@ -10,28 +10,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firsttoken.simulation.errors import SimulationInputError
+from firsttoken.simulation.fast import check_sizes
 from firsttoken.simulation.fleet import DRAWS, pool_records
 from firsttoken.simulation.fleet_shape import Pool, Replica
-from firsttoken.simulation.fleet_state import FleetState, fleet_rows, replicas_state
+from firsttoken.simulation.fleet_state import FleetState, fleet_rows
 from firsttoken.simulation.live_loop import serve_until
 from firsttoken.simulation.policies import LeastLoaded, Policy
 from firsttoken.simulation.requests import Requests
-from firsttoken.simulation.state import NOBODY, EngineState
+from firsttoken.simulation.settings import EngineSettings
+from firsttoken.simulation.state import NOBODY, EngineState, replicas_state
 from firsttoken.simulation.step_table import StepTable
 
-# Of a replica's record: what its settings say, as they may change while it serves (DESIGN §4, live tuning).
+# What may change while a replica serves (DESIGN §4, live tuning): of its record, and of its settings.
 LIVE = ("token_budget", "most_running", "threshold")
+_LIVE_SETTINGS = ("token_budget", "decode_cap", "prefill_share", "long_prefill_threshold")
 _BINS, _BIN_SECONDS = 2, 3600.0  # nobody reads the time series of these replicas
 
 
 @dataclass(eq=False)
 class Member:
-    """One replica of pool number `pool`. Not `routed`: it finishes what it has, and gets nothing new."""
+    """One replica of pool number `pool`. Not `routed`: it finishes what it has, and gets nothing new.
+
+    While it serves, its `replica` may be replaced by one with another clock or other live settings.
+    """
 
     pool: int
     replica: Replica
     routed: bool = True
     place: int = NOBODY  # in the arrays
+    started: EngineSettings | None = None
 
 
 class LiveFleet:
@@ -57,14 +65,19 @@ class LiveFleet:
 
     def change(self, members: Sequence[Member], now: float) -> NDArray[np.int64]:
         """From `now` on the fleet has these members: some of those it had, with whatever they do at present, and new
-        ones. Returns the requests that fail with those that are gone.
+        ones. Returns the requests that fail with those that are gone. Raises SimulationInputError: a replica that
+        serves has other settings than live ones, or a step table that is too small for it.
         """
+        for one in members:
+            _check(one)
         staying = {id(m) for m in members}
         gone = [self.unfinished(m, now) for m in self.members if id(m) not in staying]
         failed = np.sort(np.concatenate([np.zeros(0, np.int64), *gone]))
         order = sorted(members, key=lambda m: (m.pool, not m.routed))
         self._state = self._arranged(order)
         self.members = order
+        for one in order:
+            one.started = one.started or one.replica.settings
         return failed
 
     def serve(self, first: int, pools: NDArray[np.int64], until: float) -> None:
@@ -135,6 +148,21 @@ class LiveFleet:
         return records
 
 
+def _check(member: Member) -> None:
+    settings, table = member.replica
+    check_sizes(settings, table, _BINS, _BIN_SECONDS)
+    if member.started is None:
+        return
+    before = vars(member.started)
+    changed = [n for n, v in vars(settings).items() if n not in _LIVE_SETTINGS and v != before[n]]
+    if changed:
+        name = changed[0]
+        raise SimulationInputError(
+            f"{name} of a replica that serves changes from {before[name]} to {getattr(settings, name)}: start another "
+            f"replica, or change only {', '.join(_LIVE_SETTINGS)}"
+        )
+
+
 def _only_routed(senders: NDArray[np.int32], order: Sequence[Member]) -> NDArray[np.int32]:
     """Routers forget who is not theirs any more."""
     kept = np.array([*(m.routed for m in order), True])
@@ -142,7 +170,10 @@ def _only_routed(senders: NDArray[np.int32], order: Sequence[Member]) -> NDArray
 
 
 def _carry(old: EngineState, source: int, new: EngineState, place: int) -> None:
-    """What replica `source` of `old` has and does becomes that of `place` in `new`; its settings are the new ones."""
+    """What replica `source` of `old` has and does becomes that of `place` in `new`; its settings are the new ones.
+
+    Both have room for it: arrays are as long as the largest replica was started for, and `_check` lets none change.
+    """
     fresh = {name: new.replicas[place][name].copy() for name in ("table", *LIVE)}
     new.replicas[place] = old.replicas[source]
     for name, value in fresh.items():

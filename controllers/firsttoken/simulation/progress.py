@@ -117,9 +117,9 @@ def _spread(bins: Any, rep: Any, gpu: float, running: int, used: int) -> None:
         _halve(bins)
         rep.bin_seconds *= 2
     width, seconds, start = rep.bin_seconds, rep.end - rep.start, rep.start
-    first = int(start / width)
+    last = min(int(rep.end / width), len(bins) - 1)  # the quotient may be rounded up to the end of the last bin
+    first = min(int(start / width), last)
     bins[first].preempted += rep.step_preempted
-    last = int(rep.end / width)
     for b in range(first, last + 1):
         part = min(rep.end, (b + 1) * width) - max(start, b * width) if last > first else seconds
         share, one = part / seconds if seconds else 1.0, bins[b]

@@ -3,6 +3,7 @@
 Every array but `rows` and `hashes` has the replica as its first axis. Times are seconds, KV is in blocks.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,37 +131,48 @@ def replica_record(settings: EngineSettings, hash_tokens: int, table: int = 0) -
     return found
 
 
-def engine_state(
+def replicas_state(
     rows: NDArray[Any],
     hashes: NDArray[np.int32],
     kinds: int,
-    settings: EngineSettings,
-    table: StepTable,
+    replicas: Sequence[tuple[EngineSettings, StepTable]],
     *,
-    hash_tokens: int = 16,
+    hash_tokens: int,
     bins: int = BINS,
     bin_seconds: float = BIN_SECONDS,
     log: int = 0,
-    replicas: int = 1,
 ) -> EngineState:
-    """Empty replicas that are all alike; `kinds`: different hashes. `bins` of `bin_seconds` double as time passes."""
-    seqs, ranks = settings.max_num_seqs, PRIORITIES[1] - PRIORITIES[0] + 1 if settings.priorities else 1
-    replica = np.repeat(replica_record(settings, hash_tokens), replicas)
-    replica["bin_seconds"] = bin_seconds
+    """Empty replicas; arrays are as long as the largest of them needs. `kinds`: different hashes. `bins` of
+    `bin_seconds` double as time passes.
+    """
+    tables = list({id(table): table for _, table in replicas}.values())
+    place = {id(table): number for number, table in enumerate(tables)}
+    count, seqs = len(replicas), max(s.max_num_seqs for s, _ in replicas)
+    records = np.concatenate([replica_record(s, hash_tokens, place[id(t)]) for s, t in replicas])
+    records["bin_seconds"] = bin_seconds
+    ranks = PRIORITIES[1] - PRIORITIES[0] + 1 if any(s.priorities for s, _ in replicas) else 1
     return EngineState(
         rows=rows,
-        replicas=replica,
-        running=np.zeros((replicas, seqs), np.int32),
-        finishing=np.zeros((replicas, 2 * seqs), np.int32),
-        chunks=np.zeros((replicas, seqs, 2), np.int64),
-        heads=np.full((replicas, ranks), NOBODY, np.int32),
-        tails=np.full((replicas, ranks), NOBODY, np.int32),
-        nodes=np.zeros((replicas, max(1, kinds)), NODE),
+        replicas=records,
+        running=np.zeros((count, seqs), np.int32),
+        finishing=np.zeros((count, 2 * seqs), np.int32),
+        chunks=np.zeros((count, seqs, 2), np.int64),
+        heads=np.full((count, ranks), NOBODY, np.int32),
+        tails=np.full((count, ranks), NOBODY, np.int32),
+        nodes=np.zeros((count, max(1, kinds)), NODE),
         hashes=hashes,
-        phases=np.zeros((replicas, settings.block_tokens), np.int64),
-        timeline=np.zeros((replicas, bins), BIN),
-        log=np.zeros((replicas, log), STEP),
-        constants=table.constants.astype(CONSTANTS),
-        by_tokens=table.by_tokens[np.newaxis],
-        by_rows=table.by_rows[np.newaxis],
+        phases=np.zeros((count, max(s.block_tokens for s, _ in replicas)), np.int64),
+        timeline=np.zeros((count, bins), BIN),
+        log=np.zeros((count, log), STEP),
+        constants=np.concatenate([t.constants.astype(CONSTANTS) for t in tables]),
+        by_tokens=_stacked([t.by_tokens for t in tables]),
+        by_rows=_stacked([t.by_rows for t in tables]),
     )
+
+
+def _stacked(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Columns of different lengths as rows; what is beyond the end of one is never asked for."""
+    found = np.full((len(columns), max(len(c) for c in columns)), np.nan)
+    for row, column in zip(found, columns, strict=True):
+        row[: len(column)] = column
+    return found
