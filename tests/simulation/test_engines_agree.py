@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from firsttoken.simulation.engine import Engine
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.requests import Requests, requests
-from firsttoken.simulation.settings import EngineSettings
-from firsttoken.simulation.step_table import StepTable
+from firsttoken.simulation.settings import EngineSettings, Stages
+from firsttoken.simulation.step_table import StepTable, step_table
+from planning.timing.models import LLAMA_8B, step_model
 from simulation.cases import COLUMNS, TABLE, TABLES, both, column, engines, steps_of, workloads
 
 
@@ -49,8 +50,8 @@ def test_stopping_on_the_way_changes_nothing(work: Requests, engine: EngineSetti
 
 
 @pytest.mark.parametrize("blocks", [11, 12, 13, 15])
-def test_a_decode_stores_no_block_of_its_prompt(blocks: int) -> None:
-    """The last holds a copy of a cached block, which is evicted while it decodes: its copy stays its own, in both."""
+def test_a_copy_takes_over_where_the_cached_block_is_evicted(blocks: int) -> None:
+    """The last holds a copy of a cached block, which is evicted while it decodes."""
     work = requests(
         np.zeros(3),
         np.array([16, 32, 32]),
@@ -61,5 +62,47 @@ def test_a_decode_stores_no_block_of_its_prompt(blocks: int) -> None:
     settings = EngineSettings(token_budget=512, max_num_seqs=4, kv_blocks=blocks, prefix_caching=True)
     exact, _, fast = both(work, settings)
     assert exact.rows[2].preempted == 1
+    for name in COLUMNS:
+        np.testing.assert_array_equal(column(exact.rows, name), getattr(fast, name), err_msg=name)
+
+
+@settings(deadline=None, max_examples=100)
+@given(workloads(), engines())
+def test_naming_blocks_that_nobody_shares_changes_nothing(work: Requests, engine: EngineSettings) -> None:
+    """Whoever is preempted finds its own blocks again, with hashes and without; those of its output have none here."""
+    counts = -(-work.prompt_tokens // 16)
+    own = [list(range(1000 * i, 1000 * i + int(n))) for i, n in enumerate(counts)]
+    lengths = work.prompt_tokens, work.output_tokens
+    plain, named = (
+        FastEngine(requests(work.arrival, *lengths, priority=work.priority, block_hashes=h), engine, TABLE).run()
+        for h in (None, own)
+    )
+    for name in COLUMNS:
+        np.testing.assert_array_equal(getattr(plain, name), getattr(named, name), err_msg=name)
+
+
+def test_a_preempted_request_computes_only_what_is_lost() -> None:
+    """Two requests of 30 blocks each outgrow 62 blocks; the second waits, and finds all that the first didn't take."""
+    work = requests(np.zeros(2), np.full(2, 480), np.full(2, 40))
+    steps = {}
+    for caching in (True, False):
+        engine = EngineSettings(2048, 2, 62, prefix_caching=caching, schedule_ahead=False)
+        fast = FastEngine(work, engine, step_table(step_model(LLAMA_8B, "nvidia-a100-80gb"), 2048, 2), log=1000)
+        found = fast.run()
+        assert found.preempted.tolist() == [0, 1]
+        steps[caching] = found.steps["prefill_tokens"].tolist()
+    # Preempted with 496 tokens; the first goes on to 519 tokens, 33 blocks, and the second's last two blocks are taken.
+    assert [n for n in steps[False] if n] == [960, 497]
+    assert [n for n in steps[True] if n] == [960, 497 - 29 * 16]
+
+
+@pytest.mark.parametrize("priorities", [True, False])
+def test_equal_priorities_go_by_arrival_at_the_api_server(priorities: bool) -> None:
+    """The long prompt left its client first and reaches the engine last; a third keeps the only place meanwhile."""
+    work = requests([0.0, 0.01, 0.02], [16, 480, 16], [30, 2, 2])
+    engine = EngineSettings(512, 1, 100, priorities=priorities, stages=Stages(input_token_seconds=1e-4))
+    exact, _, fast = both(work, engine)
+    assert exact.rows[1].ready > exact.rows[2].ready
+    assert (fast.queued[1] < fast.queued[2]) == priorities
     for name in COLUMNS:
         np.testing.assert_array_equal(column(exact.rows, name), getattr(fast, name), err_msg=name)

@@ -49,7 +49,7 @@ def test_a_colocated_engine_has_the_plans_memory_and_live_settings() -> None:
     assert len(revision.pool.replicas) == plan.roles[0].replicas
     settings = revision.pool.replicas[0].settings
     assert (settings.token_budget, settings.most_running, settings.long_prefill_threshold) == (512, 40, 256)
-    assert settings.kv_blocks == plan.memory.kv_cache_tokens // 16
+    assert settings.kv_blocks == plan.memory.kv_cache_tokens // 16 - 1  # the null block
     assert settings.prefix_caching
     assert settings.stages.input_seconds > 0
 
@@ -103,9 +103,9 @@ def test_a_split_has_two_pools_and_a_link_and_each_its_own_memory() -> None:
     assert revision.decode is not None
     assert revision.link.token_seconds > 0
     prefill, decode = revision.pool.replicas[0].settings, revision.decode.replicas[0].settings
-    assert decode.kv_blocks == plan.memory.kv_cache_tokens // 16
+    assert decode.kv_blocks == plan.memory.kv_cache_tokens // 16 - 1
     assert plan.roles[0].memory is not None
-    assert prefill.kv_blocks == plan.roles[0].memory.kv_cache_tokens // 16
+    assert prefill.kv_blocks == plan.roles[0].memory.kv_cache_tokens // 16 - 1
     older = replace(plan, roles=tuple(replace(role, memory=None) for role in plan.roles))
     again = revision_of_plan(older, facts, catalogue())
     assert again.decode is not None

@@ -16,7 +16,7 @@ from firsttoken.simulation.engine_rows import Clock, Served, Step
 from firsttoken.simulation.fast import check
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings, Link
-from firsttoken.simulation.state import AWAITED, LOADED
+from firsttoken.simulation.state import AWAITED, LOADED, RUNS
 
 
 @dataclass(eq=False)
@@ -40,13 +40,14 @@ class Engine:
         self.rows = [
             Served(i, *one, hashes[own.hash_offsets[i] : own.hash_offsets[i + 1]]) for i, one in enumerate(lengths)
         ]
-        self.pool = BlockPool(self.settings.kv_blocks, max(1, own.hash_tokens // self.settings.block_tokens))
+        group = max(1, own.hash_tokens // self.settings.block_tokens)
+        self.pool = BlockPool(self.settings.kv_blocks, group, RUNS * self.settings.max_num_seqs)
         self.coming: list[Served] = []
         self.loaded: list[Served] = []
         self.waiting: list[Served] = []
         self.running: list[Served] = []
         self.finishing: list[Served] = []
-        self.arrived, self.unsent = 0, len(self.rows)
+        self.arrived, self.unsent, self.ran, self.seats = 0, len(self.rows), 0, 0
         self.decides, self.end, self.link_free, self.preempted = 0.0, 0.0, 0.0, False
 
     def send(self, row: int, arrival: float) -> None:
@@ -103,24 +104,32 @@ class Engine:
                 self.loaded.append(one)
                 continue
             one.order, self.arrived = self.arrived, self.arrived + 1
-            insort(self.waiting, one, key=_urgency)
+            if self.settings.priorities:
+                insort(self.waiting, one, key=_urgency)
+            else:
+                self.waiting.append(one)
 
     def _release(self, now: float) -> None:
         for one in [r for r in self.finishing if r.finish <= now]:
             self.finishing.remove(one)
             if not self.holds:
-                self.give_back(one)
+                self.give_back(one, one.computed)
 
-    def give_back(self, one: Served) -> None:
+    def give_back(self, one: Served, hashed: int) -> int:
+        """Its KV is free; of its first `hashed` tokens full blocks have a hash. Returns the run of those not shared."""
+        self._publish(one, hashed)
         unshared = 0
         if self.settings.prefix_caching:
-            unshared = max(0, min(one.computed // self.settings.block_tokens - one.covered, one.private))
-        self.pool.give_back(one.hashes, one.covered, one.private - unshared, unshared)
-        one.covered = one.private = 0
+            unshared = max(0, min(hashed // self.settings.block_tokens - one.covered, one.private))
+        run = self.pool.give_back(one.hashes, one.covered, one.private - unshared, unshared)
+        one.own_from, one.covered, one.private = one.covered, 0, 0
+        return run
 
     def _compose(self, start: float) -> bool:
+        self._publish_copies()
         budget, self.preempted = self._grant_running()
         if not self.preempted:
+            self._publish_copies()
             budget = grant_loaded(self, budget, start)
             self._grant_waiting(budget, start)
         return any(r.granted for r in self.running)
@@ -138,9 +147,8 @@ class Engine:
             new = min(one.tokens - one.computed, bound, budget)
             need = self.blocks(one.computed + new) - one.covered - one.private
             while need > self.pool.free:
-                victim = max(self.running, key=_urgency) if self.settings.priorities else self.running[-1]
-                preempted = True
-                if self.running.index(victim) < place:
+                victim, preempted = self._victim(), True
+                if victim in self.running[:place]:
                     place -= 1
                 budget += self._preempt(victim)
                 if victim is one:
@@ -150,11 +158,20 @@ class Engine:
             place += 1
         return budget, preempted
 
+    def _victim(self) -> Served:
+        """Whoever came last, least urgent first; ahead, it may have made its last token in the step that runs."""
+        ended = self.finishing if self.settings.schedule_ahead and not self.holds else []
+        holders = [*self.running, *(one for one in ended if one.covered + one.private)]
+        return max(holders, key=_urgency if self.settings.priorities else lambda one: one.seat)
+
     def _preempt(self, victim: Served) -> int:
-        self.running.remove(victim)
-        self.give_back(victim)
-        granted, victim.granted, victim.computed = victim.granted, 0, 0
+        run = self.give_back(victim, victim.hashed(self.settings.schedule_ahead and victim.ran == self.ran))
         victim.preempted += 1
+        if victim in self.finishing:
+            return 0
+        self.running.remove(victim)
+        victim.own = self.pool.keep(run)
+        granted, victim.granted, victim.computed = victim.granted, 0, 0
         self.waiting.insert(0, victim)
         if self.settings.priorities:
             self.waiting.sort(key=_urgency)
@@ -162,16 +179,29 @@ class Engine:
 
     def give(self, one: Served, tokens: int, blocks: int) -> None:
         """Tokens of this step and KV blocks; what is full after it is in the prefix cache from now on, as in vLLM."""
-        settings = self.settings
         self.pool.take(blocks)
         one.private += blocks
         one.granted = tokens
-        if settings.prefix_caching and one.hashes and one.computed < one.prompt:
-            full = min(one.computed + tokens, one.prompt) // settings.block_tokens
+        self._publish(one, one.computed + tokens)
+
+    def _publish(self, one: Served, tokens: int) -> None:
+        """Full blocks of its first `tokens` can be hit from now on, unless another request's block has the hash."""
+        if self.settings.prefix_caching and one.hashes:
+            full = min(tokens, one.prompt) // self.settings.block_tokens
             full = min(full, len(one.hashes) * self.pool.group_blocks)
             covered = self.pool.store(one.hashes, one.covered, full)
             one.private -= covered - one.covered
             one.covered = covered
+
+    def _publish_copies(self) -> None:
+        """Whose block had the hash that another's had can be hit now if that is gone."""
+        for one in self.running:
+            self._publish(one, one.computed + one.granted)
+
+    def admit(self, one: Served) -> None:
+        """It runs."""
+        one.base, one.seat, self.seats = one.generated, self.seats, self.seats + 1
+        self.running.append(one)
 
     def _grant_waiting(self, budget: int, start: float) -> None:
         static, longest = self.settings.static_batching, 0
@@ -183,7 +213,8 @@ class Engine:
                 continue
             if one.remote == AWAITED:
                 return
-            hit, idle = self._hit(one)
+            shared, own, idle = self._hit(one)
+            hit = shared + own
             cached = hit * self.settings.block_tokens
             new = min(one.tokens - cached, self._bound())
             if new > budget and not self.settings.chunked_prefill:
@@ -199,22 +230,25 @@ class Engine:
             if max(held, whole) - hit + idle + spare > self.pool.free:
                 return
             self.waiting.pop(0)
-            self.pool.hold(one.hashes, hit)
-            one.covered, one.computed = hit, cached
+            self.pool.hold(one.hashes, shared)
+            self.pool.forget(one.own, own)
+            one.covered, one.private, one.computed = shared, own, cached
+            one.own = 0
             if not one.preempted:
                 one.cached, one.queued = cached, start
             self.give(one, new, held - hit)
-            self.running.append(one)
+            self.admit(one)
             budget -= new
 
-    def _hit(self, one: Served) -> tuple[int, int]:
+    def _hit(self, one: Served) -> tuple[int, int, int]:
+        """Leading blocks in the cache: shared ones, then its own of before; and free blocks that using them takes."""
         if not self.settings.prefix_caching:
-            return 0, 0
-        hit, idle = self.pool.cached_blocks(one.hashes, (one.tokens - 1) // self.settings.block_tokens)
-        # A group counts as a whole, so alone a request may fit only without it.
-        alone = not self.running and not self.finishing
-        whole = max(self.settings.reserved_blocks, self.blocks(one.tokens))
-        return (0, 0) if alone and whole - hit + idle > self.pool.free else (hit, idle)
+            return 0, 0, 0
+        most = (one.tokens - 1) // self.settings.block_tokens
+        hit, idle = self.pool.cached_blocks(one.hashes, most)
+        own = min(one.own_from + self.pool.left(one.own), most) - hit if one.own_from <= hit else 0
+        own = max(0, own)
+        return hit, own, idle + own
 
     def blocks(self, tokens: int) -> int:
         return -(-tokens // self.settings.block_tokens)
@@ -229,8 +263,10 @@ class Engine:
         people = len(self.running) + len(self.finishing), len(self.waiting) + len(self.loaded)
         tokens = sum(c for _, c in chunks), len(contexts)
         self.steps.append(Step(start, seconds, gpu, *tokens, *people, self.pool.used))
+        self.ran += 1
         for one in list(self.running):
             one.computed += one.granted
+            one.ran = self.ran if one.granted else one.ran
             if one.granted and one.computed == one.tokens:
                 self._token(one)
             one.granted = 0
@@ -250,6 +286,6 @@ class Engine:
             self.send(row, self.end + self.settings.stages.delivery_seconds + self.think_seconds)
 
 
-def _urgency(one: Served) -> tuple[int, int]:
-    """Who is served first, smallest first: by priority (all the same without priorities), then by arrival."""
-    return one.priority, one.order
+def _urgency(one: Served) -> tuple[int, float, int]:
+    """With priorities, who is served first, smallest first: then by arrival at the API server, as in vLLM."""
+    return one.priority, one.arrival, one.order

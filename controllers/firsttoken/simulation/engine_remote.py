@@ -23,9 +23,8 @@ def pull(engine: Engine, one: Served, start: float) -> bool:
     hit, idle = 0, 0
     if settings.prefix_caching:
         hit, idle = pool.cached_blocks(one.hashes, (one.prompt - 1) // settings.block_tokens)
-    if not busy and whole - hit + idle > pool.free:
-        hit, idle = 0, 0
-    if whole - hit + idle + (settings.watermark_blocks if busy else 0) > pool.free:
+    spare = (settings.watermark_blocks if busy else 0) + _promised(engine)
+    if whole - hit + idle + spare > pool.free:
         return False
     engine.waiting.remove(one)
     pool.hold(one.hashes, hit)
@@ -38,12 +37,18 @@ def pull(engine: Engine, one: Served, start: float) -> bool:
     return True
 
 
+def _promised(engine: Engine) -> int:
+    """KV blocks that requests being prefilled here will still take: no KV from elsewhere may be put there."""
+    prefilled = (one for one in engine.running if one.generated == one.base)
+    return sum(max(0, engine.blocks(one.tokens) - one.covered - one.private) for one in prefilled)
+
+
 def grant_loaded(engine: Engine, budget: int, start: float) -> int:
     """Whose KV has come computes the last token of its prompt. Returns the tokens left of `budget`."""
     while budget and engine.loaded and len(engine.running) + len(engine.finishing) < engine.settings.most_running:
         one = engine.loaded.pop(0)
         one.computed, one.queued = one.prompt - 1, start
         engine.give(one, 1, 0)
-        engine.running.append(one)
+        engine.admit(one)
         budget -= 1
     return budget

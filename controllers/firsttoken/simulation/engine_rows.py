@@ -38,11 +38,27 @@ class Served:
     preempted: int = 0
     cached: int = 0
     remote: int = LOCAL  # where its prompt's KV is: see state.py
+    base: int = 0  # tokens generated when it was admitted last: what it computes up to them is prefill
+    ran: int = 0  # number of the last step that it was in
+    seat: int = 0  # of admission
+    own: int = 0  # of a preempted request: its full blocks that nobody shares, in the pool; 0: none
+    own_from: int = 0  # blocks before them
 
     @property
     def tokens(self) -> int:
         """Prompt and what is generated."""
         return self.prompt + self.generated
+
+    def hashed(self, flying: bool) -> int:
+        """Tokens whose full blocks have a hash, as in vLLM. `flying`: its last step is not known to have ended.
+
+        A token that is still being made has none, nor, unless it is granted anew, the one it is made from.
+        """
+        if not flying or self.generated == self.base:
+            return self.computed + self.granted
+        if self.granted:
+            return self.computed + self.granted - 1
+        return self.computed - (self.generated > self.base + 1)
 
     @property
     def decodes(self) -> bool:

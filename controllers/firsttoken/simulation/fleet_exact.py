@@ -170,7 +170,7 @@ class ExactFleet:
         for i, half in self._held(engine):
             if half.remote == LOADED and half.ready <= now:
                 self.held[engine].remove(i)
-                engine.give_back(engine.rows[i])
+                engine.give_back(engine.rows[i], engine.rows[i].computed)
         if engine.holds:
             engine.decides = max(engine.decides, now)  # it may have waited for room
         self.reached[engine] = just_after(now)

@@ -73,7 +73,7 @@ def _free(fleet: FleetState, r: int, now: float) -> None:
     while i != NOBODY:
         half, after = rows[i + len(fleet.ranks)], rows[i].next
         if half.remote == LOADED and half.ready <= now:
-            free_row(engine.replicas[r], engine.nodes[r], engine.hashes, rows[i])
+            free_row(engine.replicas[r], engine.nodes[r], engine.hashes, rows[i], rows[i].computed, False)
             if before == NOBODY:
                 fleet.held_heads[r] = after
             else:

@@ -89,6 +89,7 @@ def _commit(engine: EngineState, r: int, steps: int) -> None:
         prefills = chunk and row.hash_count and row.computed < row.prompt
         row.computed += steps * rep.chunk_tokens if chunk else steps
         row.generated += 0 if chunk else steps
+        row.ran = rep.steps
         need = blocks_of(row.computed, rep.block_tokens) - row.cover - row.private
         if need > 0:
             take(rep, nodes, need)

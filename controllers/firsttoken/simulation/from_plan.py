@@ -17,7 +17,7 @@ from firsttoken.simulation.fleet_shape import Pool, Replica, Revision, link_of
 from firsttoken.simulation.live_settings import LiveValues, applied
 from firsttoken.simulation.policies import CacheAware, Policy, PowerOfTwo
 from firsttoken.simulation.requests import Requests
-from firsttoken.simulation.settings import EngineSettings
+from firsttoken.simulation.settings import NULL_BLOCKS, EngineSettings
 from firsttoken.simulation.step_table import step_table
 
 Profiles = Mapping[str, AcceleratorProfileSpec]
@@ -122,7 +122,7 @@ def _started(role: RolePlan, kv_tokens: int, block: int) -> EngineSettings:
     return EngineSettings(
         token_budget=budget,
         max_num_seqs=min(int(args["max-num-seqs"]), budget),
-        kv_blocks=max(1, kv_tokens // block),
+        kv_blocks=max(1, kv_tokens // block - NULL_BLOCKS),
         block_tokens=block,
         chunked_prefill="no-enable-chunked-prefill" not in args,
         prefix_caching="no-enable-prefix-caching" not in args,

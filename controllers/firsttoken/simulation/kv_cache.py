@@ -2,8 +2,9 @@
 
 Free blocks form a queue: first those without content anyone could want, then by age those with a hash. Of the latter
 only groups that some request names are kept one by one; between them run `fillers`, full blocks of prompts and outputs
-that no other request shares. A finished request frees its last block first, so a prefix is evicted from its end.
-Prompt blocks with one hash are a group; a group lives as a whole while anybody uses it, and is evicted by block.
+that nobody will ask for. A request frees its last block first, so a prefix is evicted from its end. Prompt blocks with
+one hash are a group; a group lives as a whole while anybody uses it, and is evicted by block. What a preempted request
+shares with nobody, of prompt and output, is a run in that queue until it comes back for it: also a node, `row.own`.
 """
 
 from typing import Any
@@ -65,6 +66,7 @@ def _evict(rep: Any, nodes: Any, need: int) -> None:
         need -= taken
         if node.left == 0:
             _unlink(rep, nodes, h)
+            rep.lost = 1
 
 
 @compiled
@@ -77,14 +79,15 @@ def take(rep: Any, nodes: Any, need: int) -> None:
 
 
 @compiled
-def cached_prefix(rep: Any, nodes: Any, hashes: Any, row: Any, target: int) -> tuple[int, int]:
-    """Leading blocks of a request of `target` tokens that are cached, and how many free blocks using them takes.
+def cached_prefix(rep: Any, nodes: Any, hashes: Any, row: Any, target: int) -> tuple[int, int, int]:
+    """Leading blocks of a request of `target` tokens that are cached: those in groups, then those of its own run; and
+    how many free blocks using them takes.
 
     Full blocks only, and the last token is always computed.
     """
     most, hit, idle = (target - 1) // rep.block_tokens, 0, 0
     if not rep.caching:
-        return 0, 0
+        return 0, 0, 0
     for j in range(row.hash_count):
         node = nodes[hashes[row.first_hash + j]]
         usable = min(node.left, most - hit)
@@ -92,23 +95,59 @@ def cached_prefix(rep: Any, nodes: Any, hashes: Any, row: Any, target: int) -> t
             break
         hit += usable
         if node.refs == 0:
-            idle += node.left
+            idle += usable
         if usable < rep.hash_blocks:
             break
-    return hit, idle
+    own = 0
+    if row.own != NOBODY and row.own_from <= hit:
+        own = max(0, min(row.own_from + nodes[row.own].left, most) - hit)
+    return hit, own, idle + own
 
 
 @compiled
 def hold_prefix(rep: Any, nodes: Any, hashes: Any, row: Any, hit: int) -> None:
-    """The request uses its first `hit` blocks from the cache."""
+    """The request uses its first `hit` blocks from the cache. Of a free group only these are taken."""
     for j in range(-(-hit // rep.hash_blocks)):
         h = hashes[row.first_hash + j]
         node = nodes[h]
         if node.refs == 0:
+            beyond = max(0, node.left - (hit - j * rep.hash_blocks))
+            node.left -= beyond
+            node.fillers += beyond
             _unlink(rep, nodes, h)
             rep.free_lru -= node.left
         node.refs += 1
     row.cover = hit
+
+
+@compiled
+def hold_run(rep: Any, nodes: Any, row: Any, used: int) -> None:
+    """The request uses `used` blocks of its own run, and nobody will ask for the rest."""
+    if row.own == NOBODY:
+        return
+    node = nodes[row.own]
+    if node.left > 0:
+        node.fillers += node.left - used
+        node.left = 0
+        rep.free_lru -= used
+        _unlink(rep, nodes, row.own)
+    node.next = rep.spare
+    rep.spare = row.own
+    row.own = NOBODY
+
+
+@compiled
+def _keep_run(rep: Any, nodes: Any, row: Any, blocks: int) -> None:
+    """The request will ask for these of its blocks again, if one more can be remembered."""
+    h = rep.spare
+    if h == NOBODY:
+        rep.tail_fillers += blocks
+        return
+    node = nodes[h]
+    rep.spare = node.next
+    node.left, node.fillers = blocks, 0
+    row.own, row.own_from = h, row.cover
+    _append(rep, nodes, h)
 
 
 @compiled
@@ -133,14 +172,18 @@ def cache_blocks(rep: Any, nodes: Any, hashes: Any, row: Any, tokens: int) -> No
 
 
 @compiled
-def free_row(rep: Any, nodes: Any, hashes: Any, row: Any) -> None:
-    """All blocks of the request, its last first."""
-    fillers = 0
+def free_row(rep: Any, nodes: Any, hashes: Any, row: Any, hashed: int, again: bool) -> None:  # noqa: PLR0917
+    """All blocks of the request, its last first. Full ones of its first `hashed` tokens can be hit; `again`: by it."""
+    cache_blocks(rep, nodes, hashes, row, hashed)
+    full = 0
     if rep.caching:
-        fillers = max(0, min(row.computed // rep.block_tokens - row.cover, row.private))
-    rep.free_blank += row.private - fillers
-    rep.tail_fillers += fillers
-    rep.free_lru += fillers
+        full = max(0, min(hashed // rep.block_tokens - row.cover, row.private))
+    rep.free_blank += row.private - full
+    rep.free_lru += full
+    if again and full:
+        _keep_run(rep, nodes, row, full)
+    else:
+        rep.tail_fillers += full
     for j in range(-(-row.cover // rep.hash_blocks) - 1, -1, -1):
         h = hashes[row.first_hash + j]
         node = nodes[h]

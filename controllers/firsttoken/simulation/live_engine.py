@@ -53,7 +53,8 @@ class LiveEngine(Engine):
         for queue in (self.coming, self.waiting, self.loaded, self.running):
             if one in queue:
                 queue.remove(one)
-                self.give_back(one)
+                self.pool.forget(one.own)
+                self.give_back(one, one.computed)
                 return
 
     def next_time(self, now: float) -> float | None:

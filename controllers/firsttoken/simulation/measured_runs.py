@@ -22,6 +22,7 @@ from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import ModelFacts
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.measured_models import SYSTEMS, measured_facts, measured_profile
+from firsttoken.simulation.settings import NULL_BLOCKS
 
 NEEDED = (
     "system", "model_path", "precision", "isl", "osl", "concurrency", "tp_size", "silicon_ttft_ms", "silicon_tpot_ms",
@@ -139,12 +140,12 @@ class MeasuredEngine:
             TOKEN_BUDGET, run.max_num_seqs, longest, run.prompt + run.output, run.utilization, run.kv_cache_dtype
         )
         tokens = memory_budget(self.facts, self.profile, run.tensor_parallel, 1, load).kv_cache_tokens
-        if tokens < run.prompt + run.output:
+        if tokens - NULL_BLOCKS * BLOCK_TOKENS < run.prompt + run.output:
             raise SimulationInputError(
                 f"{run.tensor_parallel} x {self.profile.product} have room for {tokens} tokens of KV beside the "
                 f"weights of {self.facts.name} in {run.precision}: check system, tp_size and precision"
             )
-        return tokens // BLOCK_TOKENS
+        return tokens // BLOCK_TOKENS - NULL_BLOCKS
 
 
 def read_runs(lines: Iterable[str], name: str) -> tuple[list[MeasuredRun], dict[int, str]]:

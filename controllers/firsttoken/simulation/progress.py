@@ -5,7 +5,7 @@ from typing import Any
 from firsttoken.simulation.compiled import compiled
 from firsttoken.simulation.kv_cache import free_blocks
 from firsttoken.simulation.queues import send
-from firsttoken.simulation.schedule import schedule_loaded, schedule_running, schedule_waiting
+from firsttoken.simulation.schedule import publish_copies, schedule_loaded, schedule_running, schedule_waiting
 from firsttoken.simulation.state import LOADED, EngineState
 from firsttoken.simulation.step_cost import step_seconds
 
@@ -16,8 +16,10 @@ def compose(engine: EngineState, r: int, now: float) -> bool:
     rep = engine.replicas[r]
     rep.admitted = 0
     rep.step_preempted = 0
+    publish_copies(engine, r)
     budget = schedule_running(engine, r)
     if rep.step_preempted == 0:
+        publish_copies(engine, r)
         budget = schedule_loaded(engine, r, budget, now)
         schedule_waiting(engine, r, budget, now)
     ran = rep.running
@@ -161,6 +163,7 @@ def _advance(engine: EngineState, r: int) -> None:
         i = running[k]
         row = rows[i]
         row.computed += row.grant
+        row.ran = rep.steps if row.grant else row.ran
         made = row.grant and row.computed == row.prompt + row.generated
         row.grant = 0
         if made:

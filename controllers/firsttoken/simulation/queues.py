@@ -65,6 +65,9 @@ def arrive(rows: Any, rep: Any, heads: Any, tails: Any, now: float) -> None:
         row.order = rep.arrived
         rep.arrived += 1
         last = tails[row.rank]
+        if last != NOBODY and rep.priorities and came_before(row, rows[last]):
+            put_back(rows, rep, heads, tails, i)
+            continue
         if last == NOBODY:
             heads[row.rank] = i
         else:
@@ -73,6 +76,12 @@ def arrive(rows: Any, rep: Any, heads: Any, tails: Any, now: float) -> None:
         rep.waiting += 1
     if rep.pending_head == NOBODY:
         rep.pending_tail = NOBODY
+
+
+@compiled
+def came_before(one: Any, other: Any) -> bool:
+    """Which of one priority is served first: by arrival at the API server, as in vLLM, then at the engine."""
+    return one.arrival < other.arrival or (one.arrival == other.arrival and one.order < other.order)
 
 
 @compiled
@@ -108,13 +117,10 @@ def admit(rows: Any, rep: Any, heads: Any, tails: Any, i: int) -> None:
 
 @compiled
 def put_back(rows: Any, rep: Any, heads: Any, tails: Any, i: int) -> None:
-    """A preempted request waits again, before all others; with priorities, by its own and by when it came.
-
-    It came before all of its priority that wait, unless it overtook some because its KV came from elsewhere.
-    """
+    """A preempted request waits again, before all others; with priorities, by its own and by when it came."""
     row = rows[i]
     before, after = NOBODY, heads[row.rank]
-    while rep.priorities and after != NOBODY and rows[after].order < row.order:
+    while rep.priorities and after != NOBODY and came_before(rows[after], row):
         before, after = after, rows[after].next
     row.next = after
     if before == NOBODY:
@@ -135,7 +141,7 @@ def release(engine: EngineState, r: int, now: float) -> None:
         i = finishing[k]
         if rows[i].finish <= now:
             if not rep.holds:
-                free_row(rep, engine.nodes[r], engine.hashes, rows[i])
+                free_row(rep, engine.nodes[r], engine.hashes, rows[i], rows[i].computed, False)
             rep.finished += 1
         else:
             finishing[kept] = i

@@ -7,8 +7,16 @@ ones, unless somebody was preempted. `grant` of a row is its tokens in this step
 from typing import Any
 
 from firsttoken.simulation.compiled import compiled
-from firsttoken.simulation.kv_cache import cache_blocks, cached_prefix, free_blocks, free_row, hold_prefix, take
-from firsttoken.simulation.queues import admit, expect, first_waiting, put_back
+from firsttoken.simulation.kv_cache import (
+    cache_blocks,
+    cached_prefix,
+    free_blocks,
+    free_row,
+    hold_prefix,
+    hold_run,
+    take,
+)
+from firsttoken.simulation.queues import admit, came_before, expect, first_waiting, put_back
 from firsttoken.simulation.state import AWAITED, LOADED, NOBODY, EngineState
 
 
@@ -27,17 +35,79 @@ def _threshold(rep: Any) -> int:
 
 
 @compiled
-def _victim(rows: Any, rep: Any, running: Any) -> int:
-    """Place of the request to preempt: admitted last, or with priorities the least urgent that came last."""
-    last = rep.running - 1
+def _goes_first(rep: Any, one: Any, other: Any) -> bool:
+    """Which of two is preempted first: admitted last, or with priorities the least urgent that came last."""
     if not rep.priorities:
-        return last
-    found = 0
-    for k in range(1, rep.running):
-        one, best = rows[running[k]], rows[running[found]]
-        if one.rank > best.rank or (one.rank == best.rank and one.order > best.order):
-            found = k
+        return one.seat > other.seat
+    return one.rank > other.rank or (one.rank == other.rank and came_before(other, one))
+
+
+@compiled
+def _victim(engine: EngineState, r: int) -> int:
+    """Place of the running request to preempt; or -1 - k: it is number k of those whose last step isn't known to have
+    ended, which vLLM takes for running.
+    """
+    rows, rep, running, finishing = engine.rows, engine.replicas[r], engine.running[r], engine.finishing[r]
+    found = rep.running - 1
+    if rep.priorities:
+        for k in range(rep.running - 1):
+            if _goes_first(rep, rows[running[k]], rows[running[found]]):
+                found = k
+    if not rep.ahead or rep.holds:
+        return found
+    best = running[found]
+    for k in range(rep.finishing):
+        one = rows[finishing[k]]
+        if one.cover + one.private > 0 and _goes_first(rep, one, rows[best]):
+            found, best = -1 - k, finishing[k]
     return found
+
+
+@compiled
+def _take_from_ended(engine: EngineState, r: int, k: int) -> None:
+    """KV of a request whose last token is being made is free before its step has ended."""
+    rep, row = engine.replicas[r], engine.rows[engine.finishing[r, k]]
+    free_row(rep, engine.nodes[r], engine.hashes, row, _hashed(rep, row), False)
+    row.preempted += 1
+    rep.preemptions += 1
+    rep.step_preempted += 1
+
+
+@compiled
+def publish_copies(engine: EngineState, r: int) -> None:
+    """Whose block had the hash that another's had can be hit now if that is gone."""
+    rep = engine.replicas[r]
+    if not rep.lost:
+        return
+    rep.lost = 0
+    for k in range(rep.running):
+        row = engine.rows[engine.running[r, k]]
+        if row.hash_count:
+            cache_blocks(rep, engine.nodes[r], engine.hashes, row, row.computed + row.grant)
+
+
+@compiled
+def seat(rows: Any, rep: Any, running: Any, i: int) -> None:
+    """Request `i` runs."""
+    running[rep.running] = i
+    rep.running += 1
+    rep.admitted += 1
+    rows[i].base, rows[i].seat = rows[i].generated, rep.seats
+    rep.seats += 1
+
+
+@compiled
+def _hashed(rep: Any, row: Any) -> int:
+    """Tokens of a running request whose full blocks have a hash, as in vLLM.
+
+    While its last step is not known to have ended, the token that is made has none, nor, unless it is granted anew, the
+    one it is made from.
+    """
+    if not rep.ahead or row.ran != rep.steps or row.generated == row.base:
+        return row.computed + row.grant
+    if row.grant:
+        return row.computed + row.grant - 1
+    return row.computed - (1 if row.generated > row.base + 1 else 0)
 
 
 @compiled
@@ -46,7 +116,7 @@ def _preempt(engine: EngineState, r: int, place: int) -> int:
     rows, rep, running = engine.rows, engine.replicas[r], engine.running[r]
     i = running[place]
     row = rows[i]
-    free_row(rep, engine.nodes[r], engine.hashes, row)
+    free_row(rep, engine.nodes[r], engine.hashes, row, _hashed(rep, row), True)
     granted, row.grant, row.computed = row.grant, 0, 0
     row.preempted += 1
     rep.preemptions += 1
@@ -71,7 +141,10 @@ def schedule_running(engine: EngineState, r: int) -> int:
         new = min(new, budget)
         need = blocks_of(row.computed + new, rep.block_tokens) - row.cover - row.private
         while need > free_blocks(rep):
-            victim = _victim(rows, rep, running)
+            victim = _victim(engine, r)
+            if victim < 0:
+                _take_from_ended(engine, r, -1 - victim)
+                continue
             budget += _preempt(engine, r, victim)
             if victim == place:
                 return budget
@@ -125,10 +198,8 @@ def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> 
                 return
             continue
         target = row.prompt + row.generated
-        hit, idle = cached_prefix(rep, nodes, hashes, row, target)
-        whole = max(rep.reserved_blocks, blocks_of(target, rep.block_tokens))
-        if rep.running + rep.finishing == 0 and whole - hit + idle > free_blocks(rep):
-            hit, idle = 0, 0  # a group counts as a whole: alone, a request may fit only without it
+        shared, own, idle = cached_prefix(rep, nodes, hashes, row, target)
+        hit = shared + own
         cached = hit * rep.block_tokens
         new = _new_tokens(rep, target, cached, budget)
         longest = max(longest, new)
@@ -139,16 +210,15 @@ def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> 
         if new == 0 or wanted - hit + idle + watermark > free_blocks(rep):
             return
         admit(rows, rep, heads, tails, i)
-        hold_prefix(rep, nodes, hashes, row, hit)
+        hold_prefix(rep, nodes, hashes, row, shared)
+        hold_run(rep, nodes, row, own)
         take(rep, nodes, held - hit)
-        row.private, row.computed, row.grant = held - hit, cached, new
+        row.private, row.computed, row.grant = held - shared, cached, new
         if row.preempted == 0:
             row.cached, row.queued = cached, start
         if row.hash_count:
             cache_blocks(rep, nodes, hashes, row, cached + new)
-        running[rep.running] = i
-        rep.running += 1
-        rep.admitted += 1
+        seat(rows, rep, running, i)
         budget -= new
 
 
@@ -161,11 +231,10 @@ def _pull(engine: EngineState, r: int, i: int, start: float) -> bool:
     """
     rows, rep, nodes = engine.rows, engine.replicas[r], engine.nodes[r]
     row = rows[i]
-    hit, idle = cached_prefix(rep, nodes, engine.hashes, row, row.prompt)
+    hit, _, idle = cached_prefix(rep, nodes, engine.hashes, row, row.prompt)
     whole, busy = max(rep.reserved_blocks, blocks_of(row.prompt, rep.block_tokens)), rep.running + rep.finishing > 0
-    if not busy and whole - hit + idle > free_blocks(rep):
-        hit, idle = 0, 0
-    if whole - hit + idle + (rep.watermark if busy else 0) > free_blocks(rep):
+    spare = (rep.watermark if busy else 0) + _promised(engine, r)
+    if whole - hit + idle + spare > free_blocks(rep):
         return False
     admit(rows, rep, engine.heads[r], engine.tails[r], i)
     hold_prefix(rep, nodes, engine.hashes, row, hit)
@@ -175,6 +244,18 @@ def _pull(engine: EngineState, r: int, i: int, start: float) -> bool:
     row.ready = rep.link_free + rep.link_set_up
     expect(rows, rep, i)
     return True
+
+
+@compiled
+def _promised(engine: EngineState, r: int) -> int:
+    """KV blocks that requests being prefilled here will still take: no KV from elsewhere may be put there."""
+    rows, rep, running, blocks = engine.rows, engine.replicas[r], engine.running[r], 0
+    for k in range(rep.running):
+        row = rows[running[k]]
+        if row.generated == row.base:
+            left = blocks_of(row.prompt + row.generated, rep.block_tokens) - row.cover - row.private
+            blocks += max(0, left)
+    return blocks
 
 
 @compiled
@@ -191,8 +272,6 @@ def schedule_loaded(engine: EngineState, r: int, budget: int, start: float) -> i
         row.computed, row.grant, row.queued = row.prompt - 1, 1, start
         if row.hash_count:
             cache_blocks(rep, engine.nodes[r], engine.hashes, row, row.prompt)
-        running[rep.running] = i
-        rep.running += 1
-        rep.admitted += 1
+        seat(rows, rep, running, i)
         budget -= 1
     return budget

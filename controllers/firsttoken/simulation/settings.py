@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from firsttoken.simulation.errors import SimulationInputError
 
+NULL_BLOCKS = 1  # of the KV cache vLLM keeps one block as a placeholder, which holds nobody's KV
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -39,7 +41,7 @@ class Link:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """One vLLM engine. Tokens, requests and KV blocks; `kv_blocks` of `block_tokens` each.
+    """One vLLM engine. Tokens, requests and KV blocks; `kv_blocks` of `block_tokens` each, without the null block.
 
     `prefill_share`: part of each step that decodes leave to prefill, as a bound on running requests (DESIGN §4).
     `reserved_tokens`: KV that each request takes at once, the old way (M4.4); 0 takes it by need. `full_prompt_fits`: a
@@ -100,8 +102,8 @@ class EngineSettings:
 
     @property
     def watermark_blocks(self) -> int:
-        """Of the KV cache."""
-        return int(self.watermark * self.kv_blocks)
+        """Of the KV cache; vLLM counts the null block with them."""
+        return int(self.watermark * (self.kv_blocks + NULL_BLOCKS))
 
     def check(self, row: int, prompt: int, output: int) -> None:
         """Raises SimulationInputError when this engine could never serve request `row` of these lengths in tokens."""

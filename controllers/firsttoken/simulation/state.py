@@ -17,6 +17,9 @@ from firsttoken.simulation.step_table import StepTable
 NOBODY = -1  # ends a list
 # A row's `remote`: its prompt is computed here; its KV is still elsewhere; its KV was asked for and is here at `ready`.
 LOCAL, AWAITED, LOADED = 0, 1, 2
+# Of this many preempted requests, times `max_num_seqs`, the blocks that nobody shares are remembered. Without
+# priorities no more than `max_num_seqs` wait at once, since they go first.
+RUNS = 2
 # Sums over time: this many bins, of a second until time has run past the last.
 BINS, BIN_SECONDS = 1024, 1.0
 
@@ -25,7 +28,7 @@ ROW = np.dtype(
     [
         *((name, np.int32) for name in (
             "prompt", "output", "rank", "hash_count", "computed", "generated", "cover", "private", "grant",
-            "preempted", "cached", "next", "remote",
+            "preempted", "cached", "next", "remote", "base", "ran", "seat", "own", "own_from",
         )),
         ("first_hash", np.int64),
         ("order", np.int64),  # of arrival at the engine
@@ -33,7 +36,10 @@ ROW = np.dtype(
     ]
 )  # fmt: skip
 # `cover`: leading blocks whose hash is in the prefix cache by this request or another; `private`: the others it holds.
-# `next`: in the list of those not yet arrived, or of those waiting. `queued`: start of its first step.
+# `next`: in the list of those not yet arrived, or of those waiting. `queued`: start of its first step. `base`: tokens
+# generated when it was admitted last, up to which it prefills. `ran`: number of its last step. `seat`: of admission.
+# `own`: of a preempted one, the node of its full blocks that nobody shares, `own_from` blocks after its beginning.
+# `lost` of a replica: a group was evicted since copies of its blocks were last looked for.
 
 REPLICA = np.dtype(
     [
@@ -43,7 +49,8 @@ REPLICA = np.dtype(
             "threshold", "priorities", "reserved_blocks", "full_fits", "watermark", "ahead", "static", "table",
             # where it stands
             "running", "finishing", "waiting", "pending", "pending_head", "pending_tail", "free_blank", "free_lru",
-            "lru_head", "lru_tail", "tail_fillers", "arrived", "steps", "preemptions", "finished",
+            "lru_head", "lru_tail", "tail_fillers", "spare", "lost", "seats", "arrived", "steps", "preemptions",
+            "finished",
             # the step that was composed last
             "steady", "admitted", "step_preempted", "chunk_count", "chunk_tokens", "decodes", "longest", "below",
             "single",
@@ -62,8 +69,9 @@ REPLICA = np.dtype(
     ]
 )  # fmt: skip
 
-# A group of KV blocks with one hash. `left`: of its blocks, how many are still cached; 0: none. `fillers`: blocks
-# nobody can hit that are next to be evicted before it.
+# A group of KV blocks with one hash, or, behind all groups, the run of a preempted request; those not used are a list
+# from `spare` on. `left`: of its blocks, how many are still cached; 0: none. `fillers`: blocks nobody will ask for that
+# are next to be evicted before it.
 NODE = np.dtype([(name, np.int32) for name in ("prev", "next", "refs", "left", "fillers")])
 
 # A part of the time, or one step of the log: sums over its steps, tokens and requests times seconds.
@@ -88,7 +96,7 @@ class EngineState(NamedTuple):
     chunks: NDArray[np.int64]  # (R, S, 2): tokens before and of each chunk of the last step
     heads: NDArray[np.int32]  # (R, classes): first waiting of each priority
     tails: NDArray[np.int32]
-    nodes: NDArray[Any]  # NODE (R, hashes)
+    nodes: NDArray[Any]  # NODE (R, hashes and runs)
     hashes: NDArray[np.int32]
     phases: NDArray[np.int64]  # (R, block tokens): scratch
     timeline: NDArray[Any]  # BIN (R, bins)
@@ -104,7 +112,7 @@ def request_rows(requests: Requests, priorities: bool) -> NDArray[Any]:
     rows["prompt"], rows["output"] = requests.prompt_tokens, requests.output_tokens
     rows["rank"] = requests.priority.astype(np.int32) - PRIORITIES[0] if priorities else 0
     rows["first_hash"], rows["hash_count"] = requests.hash_offsets[:-1], np.diff(requests.hash_offsets)
-    rows["arrival"], rows["next"] = requests.arrival, NOBODY
+    rows["arrival"], rows["next"], rows["own"] = requests.arrival, NOBODY, NOBODY
     for name in ("queued", "first", "finish"):
         rows[name] = np.nan
     return rows
@@ -149,7 +157,7 @@ def replicas_state(
     place = {id(table): number for number, table in enumerate(tables)}
     count, seqs = len(replicas), max(s.max_num_seqs for s, _ in replicas)
     records = np.concatenate([replica_record(s, hash_tokens, place[id(t)]) for s, t in replicas])
-    records["bin_seconds"] = bin_seconds
+    records["bin_seconds"], records["spare"] = bin_seconds, groups_of(kinds)
     ranks = PRIORITIES[1] - PRIORITIES[0] + 1 if any(s.priorities for s, _ in replicas) else 1
     return EngineState(
         rows=rows,
@@ -159,7 +167,7 @@ def replicas_state(
         chunks=np.zeros((count, seqs, 2), np.int64),
         heads=np.full((count, ranks), NOBODY, np.int32),
         tails=np.full((count, ranks), NOBODY, np.int32),
-        nodes=np.zeros((count, max(1, kinds)), NODE),
+        nodes=_nodes(groups_of(kinds), [s.max_num_seqs for s, _ in replicas]),
         hashes=hashes,
         phases=np.zeros((count, max(s.block_tokens for s, _ in replicas)), np.int64),
         timeline=np.zeros((count, bins), BIN),
@@ -168,6 +176,20 @@ def replicas_state(
         by_tokens=_stacked([t.by_tokens for t in tables]),
         by_rows=_stacked([t.by_rows for t in tables]),
     )
+
+
+def groups_of(kinds: int) -> int:
+    """Nodes of groups, for so many different hashes."""
+    return max(1, kinds)
+
+
+def _nodes(groups: int, seqs: Sequence[int]) -> NDArray[Any]:
+    """Empty groups, and for each replica the list of its runs, by its running requests at most."""
+    found = np.zeros((len(seqs), groups + RUNS * max(seqs)), NODE)
+    for own, most in zip(found, seqs, strict=True):
+        last = groups + RUNS * most
+        own["next"][groups:last] = [*range(groups + 1, last), NOBODY]
+    return found
 
 
 def _stacked(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from firsttoken.simulation.outcome import Outcome, Totals
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.results import Summary
 from firsttoken.simulation.settings import EngineSettings
-from firsttoken.simulation.state import NOBODY, NODE, EngineState
+from firsttoken.simulation.state import NOBODY, NODE, EngineState, groups_of
 from firsttoken.simulation.step_table import StepTable
 
 
@@ -78,13 +78,15 @@ def _move(engine: FastEngine, following: FastEngine, staying: NDArray[np.int64])
     moved = engine.requests.take(staying)
     following.requests = _joined(moved, following.requests)
     rows["first_hash"] = following.requests.hash_offsets[:-1]
-    kinds, nodes, heads = _nodes(engine, following.requests.hashes)
+    kinds, nodes, place_of = _nodes(engine, following.requests.hashes)
     following.kinds = kinds
+    rows["own"][: len(staying)] = place_of[old.rows["own"][staying]]
     rep = new.replicas
     rep[0] = old.replicas[0]
     for name in ("pending_head", "pending_tail"):
         rep[0][name] = place[rep[0][name]]
-    rep[0]["lru_head"], rep[0]["lru_tail"] = heads
+    for name in ("lru_head", "lru_tail", "spare"):
+        rep[0][name] = place_of[rep[0][name]]
     following.state = old._replace(
         rows=rows,
         replicas=rep,
@@ -104,15 +106,19 @@ def _joined(first: Requests, second: Requests) -> Requests:
     return Requests(**values, hash_offsets=offsets, hash_tokens=second.hash_tokens)
 
 
-def _nodes(engine: FastEngine, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any], tuple[int, int]]:
-    """Hashes that are cached or `wanted`, their nodes, and the ends of the queue of free blocks."""
-    old, rep = engine.state.nodes[0], engine.state.replicas[0]
+def _nodes(engine: FastEngine, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
+    """Hashes that are cached or `wanted`, their nodes and the runs, and where each node was put."""
+    old = engine.state.nodes[0]
     alive = np.flatnonzero(old["left"][: len(engine.kinds)])
     kinds = np.unique(np.concatenate((engine.kinds[alive], wanted)))
-    nodes = np.zeros((1, max(1, len(kinds))), NODE)
-    place = np.full(len(old) + 1, NOBODY, np.int64)
+    before, after = groups_of(len(engine.kinds)), groups_of(len(kinds))
+    runs = np.arange(before, len(old))
+    place = np.full(len(old) + 1, NOBODY, np.int64)  # the last entry is for NOBODY = -1 itself
     place[alive] = np.searchsorted(kinds, engine.kinds[alive])
-    nodes[0, place[alive]] = old[alive]
+    place[runs] = runs - before + after
+    kept = np.concatenate((alive, runs))
+    nodes = np.zeros((1, after + len(runs)), NODE)
+    nodes[0, place[kept]] = old[kept]
     for name in ("prev", "next"):
-        nodes[0][name][place[alive]] = place[old[name][alive]]
-    return kinds, nodes, (int(place[rep["lru_head"]]), int(place[rep["lru_tail"]]))
+        nodes[0][name][place[kept]] = place[old[name][kept]]
+    return kinds, nodes, place
