@@ -9,6 +9,7 @@ from firsttoken.simulation.engine import Engine
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.requests import Requests, requests
 from firsttoken.simulation.settings import EngineSettings, Stages
+from firsttoken.simulation.state import AWAITED
 from firsttoken.simulation.step_table import StepTable, step_table
 from planning.timing.models import LLAMA_8B, step_model
 from simulation.cases import COLUMNS, TABLE, TABLES, both, column, engines, steps_of, workloads
@@ -106,3 +107,19 @@ def test_equal_priorities_go_by_arrival_at_the_api_server(priorities: bool) -> N
     assert (fast.queued[1] < fast.queued[2]) == priorities
     for name in COLUMNS:
         np.testing.assert_array_equal(column(exact.rows, name), getattr(fast, name), err_msg=name)
+
+
+@pytest.mark.parametrize(("blocks", "waits"), [(20, True), (24, False)])
+def test_kv_from_elsewhere_leaves_room_for_prompts_under_way(blocks: int, waits: bool) -> None:
+    """A prompt of 10 blocks is computed in chunks of two; KV of 12 more may come only when both have all their room."""
+    work = requests(np.zeros(2), [160, 192], [2, 2])
+    engine = EngineSettings(
+        64, 4, blocks, long_prefill_threshold=32, prefix_caching=False, full_prompt_fits=False, schedule_ahead=False
+    )
+    exact, fast = Engine(work, engine, TABLE), FastEngine(work, engine, TABLE)
+    exact.rows[1].remote = fast.state.rows["remote"][1] = AWAITED
+    exact.run()
+    found = fast.run()
+    assert (exact.rows[1].queued >= exact.rows[0].finish) == waits
+    for name in COLUMNS:
+        np.testing.assert_array_equal(column(exact.rows, name), getattr(found, name), err_msg=name)
