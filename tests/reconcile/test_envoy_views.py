@@ -1,12 +1,13 @@
 """What an Envoy's answer says, which pods are asked for one, and what the routes call their content (0013)."""
 
+import json
 from typing import Any
 
 import pytest
 
 from firsttoken.reconcile.envoy_views import Envoys, EnvoyView, askable, read_view
 from firsttoken.reconcile.objects import Ref
-from firsttoken.reconcile.routes import Versions, versions
+from firsttoken.reconcile.routes import Versions, observed_weights, versions
 from reconcile.world import ready
 
 ANSWER = """\
@@ -77,9 +78,27 @@ def test_0006_others_are_not_asked(changes: dict[str, Any]) -> None:
     assert askable([pod(**changes)], "chat") == []
 
 
-@pytest.mark.parametrize("data", [None, {"data": {"routes.json": "{", "clusters.json": "{}"}}, {"data": {}}])
-def test_garbled_routes_have_no_version(data: Any) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {"data": {"routes.json": "{", "clusters.json": "{}"}},
+        {"data": {}},
+        {"data": {"routes.json": "[" * 100_000, "clusters.json": "[" * 100_000}},
+        {"data": []},
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_garbled_routes_have_no_version_and_no_weights(data: Any) -> None:
     assert versions(data) is None
+    assert observed_weights(data) == {}
+
+
+def test_a_weight_without_end_is_garbled() -> None:
+    arm = {"name": "chat-1", "weight": float("inf")}
+    route = {"route": {"weighted_clusters": {"clusters": [arm]}}}
+    routes = json.dumps({"resources": [{"virtual_hosts": [{"routes": [route]}]}]})
+    assert observed_weights({"data": {"clusters.json": '{"resources": []}', "routes.json": routes}}) == {}
 
 
 def test_the_version_follows_from_the_content_alone() -> None:

@@ -68,8 +68,10 @@ def test_garbled_routes_change_nothing_and_only_ready_envoys_are_asked() -> None
     cluster, gateway, (envoy, _), revision = stage()
     gateway.settle(20.0)
     (stored,) = (o for o in cluster.objects("ConfigMap") if o["metadata"]["name"] == gateway_routes_name("chat"))
-    cluster.by_hand(stored, {"data": {ROUTES_FILE: "{"}})
-    gateway.settle(120.0)
-    assert gateway.weights(envoy) == {revision: 100}
+    shapeless = '{"version_info": "1", "resources": [{}]}'
+    for number, garbled in enumerate(({ROUTES_FILE: "{"}, {CLUSTERS_FILE: "[" * 100_000}, {CLUSTERS_FILE: shapeless})):
+        cluster.by_hand(stored, {"data": garbled})
+        gateway.settle(120.0 * (number + 1))
+        assert gateway.weights(envoy) == {revision: 100}
     envoy.leaving = 120.0
     assert gateway.views().answered == ()

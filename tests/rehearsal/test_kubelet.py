@@ -145,7 +145,7 @@ def test_pods_are_spread_over_nodes_and_a_lost_node_takes_its_own() -> None:
     stage.deploy(replicas=4)
     stage.until(30)
     assert sorted(p.node for p in stage.kubelet.pods) == ["n1", "n1", "n2", "n2"]
-    first.lost = True
+    first.losses += 1
     stage.kubelet.lose([p for p in stage.kubelet.pods if p.node == "n1"])
     stage.kubelet.settle(40.0)
     assert len(stage.ready) == 2

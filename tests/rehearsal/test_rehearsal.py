@@ -72,9 +72,17 @@ def test_lost_pods_take_their_requests_and_the_others_wait_until_new_ones_are_th
 def test_with_the_last_pod_lost_users_get_503_until_another_is_ready() -> None:
     found = play({"at": "4m", "losePods": {"count": 2}})
     assert found.fates[Fate.UNSERVED] == pytest.approx(2 * 30, rel=0.4)
+    assert "the world asked" not in next(e.message for e in found.entries if e.reason == "PodsLost")
     assert "Unserved" in reasons(found, "traffic")
     assert "NoReplicaReady" in reasons(found, "operator")
     assert found.ready
+
+
+def test_where_fewer_pods_are_ready_than_the_world_takes_the_timeline_says_so() -> None:
+    found = play({"at": "4m", "losePods": {"count": 99}})
+    assert found.pods_lost == 2
+    said = next(e.message for e in found.entries if e.reason == "PodsLost")
+    assert said.endswith("(all that were ready; the world asked for 99)")
 
 
 def test_where_gpus_are_missing_the_old_revision_goes_on_and_the_condition_says_what_is_missing() -> None:
@@ -107,6 +115,32 @@ def test_slow_nodes_and_more_traffic_are_felt_while_they_last() -> None:
     more = {c.start: c.requests for c in whole(play({"at": "6m", "traffic": {"rate": 3, "for": "2m"}}))}
     assert more[360] > 2 * rates[360]
     assert [more[t] for t in (60, 120, 180, 240, 300)] == [rates[t] for t in (60, 120, 180, 240, 300)]
+
+
+def test_of_events_that_slow_a_node_at_once_the_slowest_counts_and_none_ends_another() -> None:
+    found = play(
+        {"at": "2m", "slowNode": {"name": "node-1", "factor": 3, "for": "5m"}},
+        {"at": "3m", "slowNode": {"name": "node-1", "factor": 6, "for": "1m"}},
+        {"at": "5m", "slowNode": {"name": "node-1", "factor": 1.5, "for": "1m"}},
+    )
+    slow = [(e.at, e.message) for e in found.entries if e.reason == "NodeSlow"]
+    assert slow[2] == (240, "steps on node-1 take 3 times as long now")
+    assert len(slow) == 4  # nothing changed when the mildest was over
+    assert [e.at for e in found.entries if e.reason == "NodeFast"] == [420]
+    quiet = p95(found, 60, 120)
+    assert 0.8 * p95(found, 180, 240) > p95(found, 360, 420) > 2 * quiet
+    assert p95(found, 480, 600) < 0.6 * p95(found, 360, 420)
+
+
+def test_a_node_that_is_lost_twice_is_back_when_both_are_over() -> None:
+    found = play(
+        {"at": "3m", "loseNode": {"name": "node-1", "for": "4m"}},
+        {"at": "4m", "loseNode": {"name": "node-1", "for": "1m"}},
+        nodes=[{"gpus": 1, "count": 2}],
+    )
+    assert [e.at for e in found.entries if e.reason == "NodeBack"] == [420]
+    assert at(found, "PodsReady", "2 of 2") < 180
+    assert [e.at for e in found.entries if e.reason == "PodsReady" and "2 of 2" in e.message][-1] == 450
 
 
 def test_a_burst_comes_at_once() -> None:

@@ -8,6 +8,9 @@ from typing import Any
 from firsttoken.manifests.envoy_bootstrap import CLUSTERS_FILE, ROUTES_FILE
 from firsttoken.reconcile.objects import Object
 
+# What a file edited by hand can do to its reader: no JSON, another shape, nested too deep, a number without end.
+_GARBLED = (KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError)
+
 
 @dataclass(frozen=True)
 class Versions:
@@ -22,7 +25,7 @@ def versions(routes: Object | None) -> Versions | None:
     try:
         data = (routes or {})["data"]
         clusters, split = (json.loads(data[file])["version_info"] for file in (CLUSTERS_FILE, ROUTES_FILE))
-    except (KeyError, ValueError, TypeError):
+    except _GARBLED:
         return None
     return Versions(str(clusters), str(split))
 
@@ -33,7 +36,7 @@ def observed_weights(routes: Object | None) -> dict[str, int]:
         data = (routes or {})["data"]
         known = [cluster["name"] for cluster in json.loads(data[CLUSTERS_FILE])["resources"]]
         arms = {arm["name"]: int(arm["weight"]) for arm in _arms(json.loads(data[ROUTES_FILE]))}
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except _GARBLED:
         return {}  # garbled by hand; it is put right in this very pass
     return {**dict.fromkeys(known, 0), **arms}
 

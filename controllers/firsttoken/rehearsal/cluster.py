@@ -148,5 +148,6 @@ def merged(base: Object, patch: Object) -> Object:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = merged(result.get(key) or {}, value) if isinstance(value, dict) else value
+            below = result.get(key)
+            result[key] = merged(below if isinstance(below, dict) else {}, value) if isinstance(value, dict) else value
     return result

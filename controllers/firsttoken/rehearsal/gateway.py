@@ -102,7 +102,11 @@ class Gateway:
         content = versions(stored)
         if stored is None or content is None:
             return None
-        return Routes(observed_weights(stored), _services(stored), content)
+        try:
+            services = _services(stored)
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return None
+        return Routes(observed_weights(stored), services, content)
 
 
 def _services(stored: Mapping[str, Any]) -> dict[str, str]:

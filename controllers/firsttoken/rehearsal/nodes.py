@@ -16,7 +16,12 @@ class Node:
     name: str
     accelerator: str
     gpus: int
-    lost: bool = False
+    losses: int = 0  # events that hold it lost
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is gone."""
+        return self.losses > 0
 
 
 @dataclass

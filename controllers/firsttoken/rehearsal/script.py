@@ -1,6 +1,5 @@
 """The world's events, as they happen to a rehearsal."""
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from firsttoken.api.quantities import duration_seconds
-from firsttoken.api.schema import with_defaults
-from firsttoken.api.validation import schemas, validate
-from firsttoken.rehearsal.cluster import Cluster, merged
+from firsttoken.rehearsal.admission import admitted, edited
+from firsttoken.rehearsal.cluster import Cluster
 from firsttoken.rehearsal.errors import WorldError
 from firsttoken.rehearsal.kubelet import Kubelet
 from firsttoken.rehearsal.nodes import Node
@@ -68,6 +66,7 @@ class Script:
         """Raises WorldError: an event never comes, since everything ends after `seconds`."""
         self._cluster, self._kubelet, self._serving = place
         self.doing, self._tell = doing, tell
+        self._slow: dict[str, list[float]] = {}  # factors of the events that slow a node now
         late = next((n for n, e in enumerate(events) if e.seconds >= seconds), None)
         if late is not None:
             raise WorldError(f"events[{late}].at: {events[late].at} is not before the end: give a longer duration")
@@ -139,12 +138,13 @@ class Script:
             roles = ", ".join(sorted({p.role for p in self._kubelet.pods if p.ready})) or "none"
             raise WorldError(f"{place}: no ready pod has role {what.role}; roles with ready pods: {roles}")
         # Those that have served longest, so that it is the stable revision that is hit.
-        self._lose(sorted(there, key=lambda p: (p.created, p.name))[: what.count])
+        fewer = f" (all that were ready; the world asked for {what.count})" if what.count > len(there) else ""
+        self._lose(sorted(there, key=lambda p: (p.created, p.name))[: what.count], fewer)
 
-    def _lose(self, pods: Sequence[Any]) -> None:
+    def _lose(self, pods: Sequence[Any], more: str = "") -> None:
         self.doing.lost |= {p.name for p in pods}
         self._kubelet.lose(pods)
-        self._tell("world", "PodsLost", f"gone: {', '.join(p.name for p in pods)}")
+        self._tell("world", "PodsLost", f"gone: {', '.join(p.name for p in pods)}{more}")
 
     def _node(self, name: str, place: str) -> Node:
         node = self._kubelet.nodes.find(name)
@@ -155,7 +155,7 @@ class Script:
 
     def _lose_node(self, what: LoseNode, now: float, place: str) -> None:
         node = self._node(what.name, place)
-        node.lost = True
+        node.losses += 1
         self._tell("world", "NodeLost", f"{node.name} ({node.gpus} GPUs){_for(what.lasts)}")
         if pods := [p for p in self._kubelet.pods if p.node == node.name]:
             self._lose(pods)
@@ -163,19 +163,29 @@ class Script:
             self._later(now + duration_seconds(what.lasts), lambda: self._back(node))
 
     def _back(self, node: Node) -> None:
-        node.lost = False
-        self._tell("world", "NodeBack", node.name)
+        node.losses -= 1
+        if not node.lost:
+            self._tell("world", "NodeBack", node.name)
 
     def _slow_node(self, what: SlowNode, now: float, place: str) -> None:
         node = self._node(what.name, place)
-        self._serving.slow[node.name] = what.factor
+        self._slow.setdefault(node.name, []).append(what.factor)
+        self._serving.slow[node.name] = max(self._slow[node.name])
         self._tell("world", "NodeSlow", f"steps on {node.name} take {what.factor:g} times as long{_for(what.lasts)}")
         if what.lasts is not None:
-            self._later(now + duration_seconds(what.lasts), lambda: self._fast(node))
+            self._later(now + duration_seconds(what.lasts), lambda: self._faster(node.name, what.factor))
 
-    def _fast(self, node: Node) -> None:
-        self._serving.slow.pop(node.name, None)
-        self._tell("world", "NodeFast", f"{node.name} is as fast as before")
+    def _faster(self, node: str, factor: float) -> None:
+        """One event that slowed a node is over; the slowest of the others counts."""
+        self._slow[node].remove(factor)
+        if not self._slow[node]:
+            self._serving.slow.pop(node, None)
+            self._tell("world", "NodeFast", f"{node} is as fast as before")
+            return
+        before, left = self._serving.slow[node], max(self._slow[node])
+        self._serving.slow[node] = left
+        if left != before:
+            self._tell("world", "NodeSlow", f"steps on {node} take {left:g} times as long now")
 
     def _object(self, what: DeleteObject, place: str) -> None:
         there = self._cluster.objects(what.kind)
@@ -186,24 +196,11 @@ class Script:
         for obj in found:
             name = f"{what.kind}/{obj['metadata']['name']}"
             if isinstance(what, EditObject):
-                self._cluster.by_hand(obj, what.patch)
+                self._cluster.put(edited(obj, what.patch, place))
                 self._tell("world", "ObjectEdited", f"{name}: {_short(what.patch)}")
             else:
                 self._cluster.remove(obj)
                 self._tell("world", "ObjectDeleted", name)
-
-
-def admitted(service: Mapping[str, Any], patch: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """The spec that the API server stores when somebody lays `patch` over it. Raises WorldError: it refuses that."""
-    edited = merged(dict(service["spec"]), dict(patch))
-    bare = {"apiVersion": service["apiVersion"], "kind": service["kind"], "spec": edited}
-    names = {k: v for k, v in service["metadata"].items() if k in ("name", "namespace")}
-    faults = validate(json.dumps({**bare, "metadata": names})).faults
-    if faults:
-        said = "; ".join(f"{fault.path}: {fault.message}" for fault in faults)
-        raise WorldError(f"{place}.spec: the API server refuses it: {said}")
-    found: dict[str, Any] = with_defaults(bare, schemas()[service["kind"]])["spec"]
-    return found
 
 
 def holds(value: Any, part: Any) -> bool:
