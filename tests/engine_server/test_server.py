@@ -105,6 +105,12 @@ def test_tokens_leave_one_by_one_when_they_are_due() -> None:
             "text only",
         ),
         ("/v1/completions", tokens(3, n=2), 400, "leave n out"),
+        ("/v1/completions", tokens(3, n=True), 400, "leave n out"),
+        ("/v1/completions", tokens(3, best_of=2), 400, "leave best_of out"),
+        ("/v1/completions", tokens(3, stop=["x"]), 400, "leave stop out"),
+        ("/v1/chat/completions", chat("a", stop="x"), 400, "leave stop out"),
+        ("/v1/completions", tokens(3, echo=True), 400, "leave echo out"),
+        ("/v1/completions", tokens(3, suffix="x"), 400, "leave suffix out"),
         ("/v1/completions", tokens(3, priority=1), 400, "Priority scheduling is not enabled"),
         ("/v1/completions", tokens(3, stream_options={"include_usage": True}), 400, "only be defined when"),
         ("/v1/completions", [], 400, "JSON object"),
@@ -119,12 +125,70 @@ def test_what_cannot_be_served_is_refused_in_openai_s_form(path: str, body: Any,
             assert says in answer["error"]["message"]
             assert await one.driver_is_idle()
 
-    async def refused_json() -> None:
-        async with served() as one, one.client.post(one.base + "/v1/completions", data=b"{") as answer:
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "says"),
+    [
+        (b"{", {}, "is not JSON"),
+        (b"[" * 100_000, {}, "nested too deep"),
+        (b'{"prompt": [' + b"1" * 5000 + b"]}", {}, "is not JSON"),
+        (b'{"prompt": "\xff"}', {}, "is not JSON"),
+        (b"{}", {"content-type": "application/json; charset=bogus"}, "charset is not known"),
+        (b"{}", {"content-type": "application/json; charset=hex"}, "charset is not known"),
+        (b"\x1f\x8bnope", {"content-encoding": "gzip"}, "content-encoding"),
+        (b"nope", {"content-encoding": "deflate"}, "content-encoding"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_body_that_cannot_be_read_is_refused_in_openai_s_form(
+    body: bytes, headers: dict[str, str], says: str
+) -> None:
+    async def work() -> None:
+        async with (
+            served() as one,
+            one.client.post(one.base + "/v1/completions", data=body, headers=headers) as answer,
+        ):
             assert answer.status == 400
+            assert says in (await answer.json())["error"]["message"]
 
     run(work())
-    run(refused_json())
+
+
+def test_what_changes_nothing_is_taken() -> None:
+    async def work() -> None:
+        async with served() as one:
+            status, _ = await one.post(
+                "/v1/completions", tokens(3, n=1, stop=[], echo=False, suffix=None, max_tokens=1)
+            )
+            assert status == 200
+
+    run(work())
+
+
+def test_an_engine_that_has_stopped_is_not_healthy_and_takes_no_requests() -> None:
+    async def work() -> None:
+        async with served() as one:
+
+            async def sick() -> bool:
+                async with one.client.get(one.base + "/health") as answer:
+                    return answer.status == 503
+
+            assert not await sick()
+            one.driver.engine.run_until = _broken  # type: ignore[method-assign]
+            one.driver._changed.set()
+            await one.until(sick)
+            assert "the simulated engine stopped" in one.said[0]
+            assert "it broke" in one.said[0]
+            status, answer = await one.post("/v1/completions", tokens(3))
+            assert (status, answer["error"]["type"]) == (500, "InternalServerError")
+
+    run(work())
+
+
+def _broken(_: float) -> None:
+    raise ArithmeticError("it broke")
 
 
 def test_an_equal_prefix_is_cached_and_shortens_prefill() -> None:
@@ -225,6 +289,46 @@ def test_live_settings_count_within_a_second_and_broken_ones_do_not(tmp_path: Pa
             assert await one.sample("firsttoken_token_budget") == 8 + 16  # the cap and a smallest chunk
 
     write(1, 128)
+    run(work())
+
+
+BROKEN = {
+    "not UTF-8": b'{"generation": \xff}',
+    "nested too deep": b"[" * 100_000,
+    "is 1": b'{"generation": 1'
+    + b"0" * 400
+    + b', "default": {"tokenBudget": 9, "decodeCap": 8, "longPrefillThreshold": 0}}',
+    "more than 1048576 bytes": b" " * (2**20 + 1),
+    "(": b'{"generation": ' + b"1" * 5000 + b"}",
+}
+
+
+@pytest.mark.parametrize(("says", "content"), BROKEN.items(), ids=lambda value: str(value)[:20])
+def test_settings_that_break_a_reader_are_told_and_later_ones_count(tmp_path: Path, says: str, content: bytes) -> None:
+    """Both where the engine starts with such a file and where it comes later."""
+    live = tmp_path / "settings.json"
+    values = {"tokenBudget": 64, "decodeCap": 8, "longPrefillThreshold": 0}
+
+    async def work() -> None:
+        async with served(live=live) as one:
+            assert says in one.said[0]
+            assert len(one.said[0]) < 300
+            for generation in (1, 2):
+
+                async def told(number: int = generation) -> bool:
+                    return await one.sample("firsttoken_settings_generation") == number
+
+                live.write_text(json.dumps({"generation": generation, "default": values}))
+                await one.until(told)
+                live.write_bytes(content)
+                heard = len(one.said)
+                await one.until(lambda heard=heard: asyncio.sleep(0, len(one.said) > heard))  # type: ignore[misc]
+                assert await told()  # the last good ones
+            status, _ = await one.post("/v1/completions", tokens(100, max_tokens=1))
+            assert status == 200
+            assert await one.sample("firsttoken_token_budget") == 64
+
+    live.write_bytes(content)
     run(work())
 
 

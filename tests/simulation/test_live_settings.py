@@ -46,12 +46,16 @@ def test_a_trial_is_for_its_pods_only() -> None:
         "{", "[]", "null", content(default=None), content(generation="7"),
         content(default={**VALUES, "tokenBudget": 0}),
         content(default={**VALUES, "decodeCap": -1}), content(default={"tokenBudget": 1}),
+        "[" * 100_000, content(generation=10**400), " " * (2**20 + 1), content(generation=2**31),
+        content(trial={"podUIDs": "my uid", "settings": VALUES}),
         content(trial={"podUIDs": ["uid"]}), content(default={**VALUES, "tokenBudget": 0.5}),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused(text: str) -> None:
-    with pytest.raises(SimulationInputError, match=r"settings\.json can't be used.*what was applied before stays"):
+    says = r"settings\.json can't be used.*what was applied before stays"
+    with pytest.raises(SimulationInputError, match=says) as refused:
         read_live(text, "uid")
+    assert len(str(refused.value)) < 300
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 4096), st.integers(1, 512))

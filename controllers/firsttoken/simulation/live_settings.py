@@ -7,6 +7,9 @@ from typing import Any
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.settings import EngineSettings
 
+MOST_LIVE = 2**31 - 1  # of any value: more is no number of tokens or requests, nor one that Prometheus keeps whole
+MOST_BYTES = 2**20  # of the file: a ConfigMap has no more
+_STAYS = "what was applied before stays"
 SMALLEST_CHUNK = 16  # prompt tokens of a step that decodes must always leave: one KV block
 
 
@@ -23,12 +26,18 @@ class LiveValues:
 def read_live(text: str, pod_uid: str) -> LiveValues:
     """What `settings.json` says to the pod: the trial's settings when it is in the trial, else the default.
 
-    Raises SimulationInputError: not JSON, or a value is missing or no whole number of 0 or more.
+    Raises SimulationInputError, one line: not JSON or too long, a value is missing, or is no whole number from 0 to
+    MOST_LIVE.
     """
+    if len(text) > MOST_BYTES:
+        raise SimulationInputError(f"settings.json can't be used (more than {MOST_BYTES} bytes): {_STAYS}")
     try:
         content = json.loads(text)
         trial = content.get("trial") or {}
-        chosen = trial["settings"] if pod_uid in trial.get("podUIDs", ()) else content["default"]
+        pods = trial.get("podUIDs", [])
+        if not isinstance(pods, list):
+            raise ValueError("trial.podUIDs is no list")
+        chosen = trial["settings"] if pod_uid in pods else content["default"]
         values = LiveValues(
             _whole("generation", content["generation"]),
             _whole("tokenBudget", chosen["tokenBudget"]),
@@ -36,16 +45,22 @@ def read_live(text: str, pod_uid: str) -> LiveValues:
             _whole("longPrefillThreshold", chosen["longPrefillThreshold"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SimulationInputError(f"settings.json can't be used ({error!r}): what was applied before stays") from error
+        raise SimulationInputError(f"settings.json can't be used ({_short(repr(error))}): {_STAYS}") from error
+    except RecursionError as error:
+        raise SimulationInputError(f"settings.json can't be used (nested too deep): {_STAYS}") from error
     if values.token_budget < 1:
-        raise SimulationInputError("settings.json can't be used (tokenBudget is 0): what was applied before stays")
+        raise SimulationInputError(f"settings.json can't be used (tokenBudget is 0): {_STAYS}")
     return values
 
 
 def _whole(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} is {value!r}: a whole number of 0 or more is needed")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_LIVE:
+        raise ValueError(f"{name} is {_short(repr(value))}: a whole number from 0 to {MOST_LIVE} is needed")
     return value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else text[:119] + "…"
 
 
 def applied(live: LiveValues, start: EngineSettings, *, computes: bool = True) -> EngineSettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from firsttoken.simulation.engine_rows import Clock, Served
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.live_engine import LiveEngine, Token
-from firsttoken.simulation.live_settings import applied, read_live
+from firsttoken.simulation.live_settings import MOST_BYTES, applied, read_live
 from firsttoken.simulation.settings import EngineSettings
 from firsttoken.simulation.telemetry import Telemetry
 
@@ -67,19 +68,32 @@ class Driver:
         self._flights: dict[int, Flight] = {}
         self._due: deque[Token] = deque()
         self._changed = asyncio.Event()
-        self._text = ""
+        self._seen = b""
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Driver]:
         """The engine steps and looks after its settings inside the block."""
         self.look_at_settings()
-        tasks = [asyncio.create_task(self._step()), asyncio.create_task(self._watch_settings())]
+        self._tasks = (asyncio.create_task(self._step()), asyncio.create_task(self._watch_settings()))
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
         try:
             yield self
         finally:
+            tasks, self._tasks = self._tasks, ()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def works(self) -> bool:
+        """Whether the engine steps and looks after its settings; False: requests would wait for ever."""
+        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._say("the simulated engine stopped:\n" + "".join(traceback.format_exception(error)))
 
     def submit(self, prompt: int, output: int, *, priority: int = 0, hashes: Sequence[int] = ()) -> Flight:
         """A request is here now.
@@ -107,15 +121,21 @@ class Driver:
 
     def look_at_settings(self) -> None:
         """Apply the live settings if they are others than before; broken ones leave the last good ones in force."""
+        if self._live is None:
+            return
         try:
-            text = self._live.read_text() if self._live else self._text
+            with self._live.open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
         except OSError:
             return  # the ConfigMap is optional
-        if text == self._text:
+        if data == self._seen:
             return
-        self._text = text
+        self._seen = data
         try:
-            values = read_live(text, self._uid)
+            values = read_live(data.decode(), self._uid)
+        except UnicodeDecodeError:
+            self._say("settings.json can't be used (not UTF-8 text): what was applied before stays")
+            return
         except SimulationInputError as error:
             self._say(str(error))
             return

@@ -14,6 +14,8 @@ from firsttoken_local.engine_server.prompts import Pieces, chat_pieces, text_pie
 
 ANSWER_TOKENS = 256  # of an answer whose length nobody bounds: a model would end it somewhere
 COMPLETION_TOKENS = 16  # what the API takes where /v1/completions gets no max_tokens
+# What would change the answer's text or length, and could only be ignored here.
+IGNORED = ("stop", "stop_token_ids", "echo", "suffix")
 OLDEST_STAMP_S = 3600.0
 
 
@@ -64,8 +66,11 @@ def read_question(body: Any, limits: Limits, *, chat: bool) -> Question:
     if body.get("model") not in (None, limits.model):
         raise Refusal(404, "NotFoundError", f"The model `{body['model']}` does not exist.", "model")
     for name in ("n", "best_of"):
-        if body.get(name) not in (None, 1):
+        if body.get(name) not in (None, 1) or isinstance(body.get(name), bool):
             raise bad(f"the simulated engine gives one answer: leave {name} out", name)
+    for name in IGNORED:
+        if body.get(name) not in (None, False, "", []):
+            raise bad(f"the simulated engine makes no text that {name} could change: leave {name} out", name)
     pieces = _pieces(body, chat)
     output, ends = _output(body, len(pieces), limits, chat)
     stream = _flag(body, "stream")

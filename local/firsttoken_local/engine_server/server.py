@@ -7,8 +7,10 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from firsttoken.simulation.errors import SimulationInputError
@@ -54,7 +56,7 @@ class EngineServer:
             [
                 web.post("/v1/completions", self._completions),
                 web.post("/v1/chat/completions", self._chat),
-                *(web.get(path, _health) for path in ("/health", "/ping")),
+                *(web.get(path, self._health) for path in ("/health", "/ping")),
                 web.get("/v1/models", self._models),
                 web.get("/metrics", self._metrics),
             ]
@@ -70,6 +72,9 @@ class EngineServer:
                 yield int(runner.addresses[0][1])
             finally:
                 await runner.cleanup()
+
+    async def _health(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(status=200 if self._driver.works else 503)
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         return await self._serve(request, chat=False)
@@ -88,10 +93,9 @@ class EngineServer:
     async def _serve(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         received = self._driver.now()
         stamp = arrival_stamp(request.headers, received)
-        try:
-            body = await request.json()
-        except (ValueError, UnicodeDecodeError) as error:
-            raise bad(f"the body is not JSON: {error}") from error
+        if not self._driver.works:
+            raise Refusal(500, "InternalServerError", "the simulated engine has stopped: its log says why")
+        body = await _json(request)
         question = read_question(body, self._limits, chat=chat)
         visit = Visit(question, stamp, received)
         self._driver.telemetry.in_use(len(question.pieces), stream=question.stream)
@@ -171,8 +175,18 @@ class EngineServer:
         )
 
 
-async def _health(_: web.Request) -> web.StreamResponse:
-    return web.Response()
+async def _json(request: web.Request) -> Any:
+    """The body. Raises Refusal: it can't be read, or is no JSON."""
+    try:
+        return json.loads(await request.text())
+    except LookupError as error:
+        raise bad(f"the body's charset is not known: {error}") from error
+    except ValueError as error:  # not of its charset, or no JSON
+        raise bad(f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise bad("the body is nested too deep") from error
+    except (web.RequestPayloadError, ContentEncodingError) as error:
+        raise bad(f"the body does not have the content-encoding that its header says: {error}") from error
 
 
 @web.middleware
