@@ -179,6 +179,17 @@ def test_errors_are_means_over_rows_by_group_and_unpredicted_rows_are_counted() 
     assert [c.run.system for c in found.worst(1)] == ["b200_sxm"]
 
 
+def test_equal_configurations_are_furthest_off_once_by_their_worst_row() -> None:
+    runs, _ = read_runs(table({}, {"concurrency": "8"}, {}, {"concurrency": "16"}), "f.csv")
+    found = report(runs, {}, predictions((0.1, 0.0), (-0.5, 0.2), (0.1, -0.9), (0.2, 0.0)))
+    assert [(c.run.line, round(c.ttft, 3), round(c.tpot, 3)) for c in found.worst(5)] == [
+        (4, 0.1, -0.9),
+        (3, -0.5, 0.2),
+        (5, 0.2, 0.0),
+    ]
+    assert [c.run.line for c in found.worst(2)] == [4, 3]
+
+
 def test_no_prediction_is_no_number() -> None:
     found = report([], {2: "why"}, Replay())
     assert (found.wire()["ttftMape"], found.wire()["rows"]) == (None, 1)

@@ -105,7 +105,10 @@ class Report:
     def worst(self, count: int) -> tuple[Compared, ...]:
         """The predicted rows with the largest error of TTFT or TPOT, equal configurations once."""
         by_error = sorted(self.compared, key=lambda c: -max(abs(c.ttft), 0 if math.isnan(c.tpot) else abs(c.tpot)))
-        return tuple({c.run.configuration: c for c in reversed(by_error)}.values())[::-1][:count]
+        first: dict[tuple[object, ...], Compared] = {}
+        for one in by_error:
+            first.setdefault(one.run.configuration, one)
+        return tuple(first.values())[:count]
 
     def wire(self) -> dict[str, Any]:
         """For JSON; errors are fractions, `ttftMape` and `tpotMape` the means over all predicted rows."""
