@@ -1,5 +1,6 @@
 """`simulate` and `accuracy`: what they show, in each form, and what they refuse."""
 
+import io
 import json
 import re
 import sys
@@ -25,6 +26,8 @@ def folder(tmp_path: Path) -> Path:
     several = samples.SERVICE.replace("  slos:", "  engine: {pins: {tensorParallel: 1}}\n  slos:")
     (tmp_path / "several.yaml").write_text(several, encoding="utf-8")
     (tmp_path / "trace.csv").write_text(TRACE, encoding="utf-8")
+    (tmp_path / "bytes.csv").write_bytes(TRACE.encode().replace(b"700", b"\xff"))
+    (tmp_path / "old.csv").write_bytes(TRACE.replace("1200", "0").replace("\n", "\r").encode())
     (tmp_path / "runs.csv").write_text("\n".join(table({"osl": "64"}, {"system": "abacus"})), encoding="utf-8")
     return tmp_path
 
@@ -55,7 +58,35 @@ def test_a_trace_replaces_the_workload_and_long_prompts_are_counted(cli: Run, fo
     asked = ("simulate", "-f", folder / "service.yaml", "--trace", folder / "trace.csv")
     found = json.loads(cli(*asked, "-o", "json").out)
     assert (found["requests"], found["refused"]) == (2, 1)
-    assert "1 prompt of 4096 tokens or more left out" in " ".join(cli(*asked).out.split())
+    shown = " ".join(cli(*asked).out.split())
+    assert "1 prompt of 4096 tokens or more left out" in shown
+    assert "2 requests/s, 1.33 without those left out" in shown
+    assert found["traffic"]["requestsPerSecond"] == 2.0
+    assert found["traffic"]["servedPerSecond"] == pytest.approx(4 / 3)
+
+
+def test_requests_that_come_at_once_have_no_rate(cli: Run, folder: Path) -> None:
+    header, first, second, _ = TRACE.splitlines()
+    asked = ("simulate", "-f", folder / "service.yaml", "--trace", folder / "trace.csv")
+    for rows, said in (([first], "trace.csv, seed 0"), ([first, second.replace("0.5", "0")], "csv, all at once, seed")):
+        (folder / "trace.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
+        assert said in "".join(cli(*asked).out.split("\n"))
+        assert json.loads(cli(*asked, "-o", "json").out)["traffic"]["requestsPerSecond"] is None
+        result = cli(*asked, "--rate", "5")
+        assert result.code == 2
+        assert "all requests come at once, so --rate can't stretch it" in result.err
+
+
+def test_a_trace_may_come_from_standard_input(cli: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = folder / "service.yaml"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TRACE.encode())))
+    found = cli("simulate", "-f", service, "--trace", "-", "-o", "json")
+    assert found.code == 0
+    assert json.loads(found.out)["traffic"]["source"] == "<stdin>"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(service.read_bytes())))
+    result = cli("simulate", "-f", "-", "--trace", "-")
+    assert result.code == 2
+    assert "standard input can be read only once" in result.err
 
 
 def test_two_services_get_the_same_requests_side_by_side(cli: Run, folder: Path) -> None:
@@ -88,6 +119,12 @@ def test_the_page_stands_alone_and_its_charts_are_well_formed(cli: Run, folder: 
     [
         (("--rate", "0"), 2, "--rate is 0: give requests a second, above 0"),
         (("--rate", "nan"), 2, "--rate is nan"),
+        (("--rate", "1e7"), 2, "--rate is 1e+07: give requests a second, above 0 and at most 1,000,000"),
+        (("--rate", "1e-300"), 2, "no request arrives in 600 s at 1e-300 a second: give a longer --duration"),
+        (("--rate", "1e-300", "--trace", "{}/trace.csv"), 2, "lasts over ten years: give a higher --rate"),
+        (("--trace", "/dev/zero"), 2, "--trace /dev/zero: holds NUL bytes"),
+        (("--trace", "{}/bytes.csv"), 2, "bytes.csv: not UTF-8 text (byte 0xff in line 2)"),
+        (("--trace", "{}/old.csv"), 2, "old.csv:3: prompt_tokens is '0'"),
         (("--seed", "-1"), 2, "--seed is -1"),
         (("--duration", "soon"), 2, "--duration: not a duration: 'soon'"),
         (("--duration", "0s"), 2, "--duration is 0"),

@@ -62,6 +62,38 @@ def test_our_own_form_is_sorted_and_may_say_priority_and_hashes() -> None:
         ([MOONCAKE[0].replace("[0, 1]", "3")], "t:1: hash_ids is 3: give a list of whole numbers"),
         ([MOONCAKE[0].replace("[0, 1]", '["a"]')], "t:1: hash_ids is 'a': give a whole number"),
         ([OURS[0], "nan,1,1,,"], "t:2: arrival is 'nan': no time"),
+        ([OURS[0], "0,1,1,,", "1e10,1,1,,"], "t:3: arrival is 1e.10 s after the first request: .* at most ten years"),
+        ([OURS[0], "1e15,1,1,,", "0,1,1,,"], "t:2: arrival is '1e15': too large; check the column's unit"),
+        ([MOONCAKE[0].replace("500", "true")], "t:1: timestamp is True: no time"),
+        ([*AZURE, "2023-11-16 18:15:50+02:00,1,1"], "t:4: TIMESTAMP has an offset from UTC, unlike that of line 2"),
+        (
+            [AZURE[0], "2023-11-16T18:15:50Z,1,1", AZURE[1]],
+            "t:3: TIMESTAMP has no offset from UTC, unlike that of line 2",
+        ),
+        ([OURS[0], f"1,{'9' * 140_000},1,,"], "t:2: no CSV: field larger than field limit"),
+        ([OURS[0], f"1,{'9' * 5000},1,,"], "t:2: prompt_tokens is '9{60}'…: give a whole number"),
+        ([OURS[0], f"{'x' * 5000},1,1,,"], "t:2: arrival is 'x{60}'…: no time"),
+        ([MOONCAKE[0].replace("600", "1" * 5000)], "t:1: no JSON object: a number has too many digits"),
+        ([MOONCAKE[0].replace("600", "1" * 400)], "t:1: input_length is 1{62}…: give a whole number"),
+        ([MOONCAKE[0].replace("600", "[" * 100_000)], "t:1: no JSON object: nested too deep"),
+        ([MOONCAKE[0].replace("600", "[" * 500 + "]" * 500)], "t:1: input_length is a list or an object: give a whole"),
+        ([MOONCAKE[0].replace("500", "[[]]")], "t:1: timestamp is a list or an object: no time"),
+        (["[" + MOONCAKE[0] + ",", MOONCAKE[1] + "]"], "t:1: a JSON list: write one object a line instead"),
+        ([*MOONCAKE, "timestamp,input_length,output_length"], "t:3: no JSON object"),
+        ([*MOONCAKE, "[1]"], "t:3: no JSON object: write one on every line"),
+        ([*AZURE, MOONCAKE[0]], "t:4: 5 cells where the header has 3"),
+        ([OURS[0] + ",arrival", "1,1,1,,,1"], "t:1: column 'arrival' is there twice"),
+        ([MOONCAKE[0].replace("input_length", "timestamp")], "t:1: column 'timestamp' is there twice"),
+        ([OURS[0].replace("arrival", "a" * 5000), "1,1,1,,"], "t:2: columns a{120}… are of no known trace"),
+        (
+            [*MOONCAKE, MOONCAKE[0].replace("[0, 1]", "[1]")],
+            "t:3: hash_ids has 1 as block 1, and in line 1 it is block 2",
+        ),
+        ([MOONCAKE[0].replace("[0, 1]", "[7, 7]")], "t:1: hash_ids has 7 as block 2, and in line 1 it is block 1"),
+        (
+            [*MOONCAKE, MOONCAKE[1].replace("[0]", "[0, 1]")],
+            "t:3: hash_ids has 2 blocks: 512 prompt tokens are 1 blocks",
+        ),
         ([OURS[0], "1,1,1,900,"], "t:2: priority is '900': give a whole number from -128 to 127"),
     ],
 )
@@ -69,6 +101,11 @@ def test_the_first_bad_line_is_named(lines: list[str], message: str) -> None:
     with pytest.raises(SimulationInputError, match=message) as refused:
         read_trace(lines, "t")
     assert "\n" not in str(refused.value)
+
+
+def test_offsets_from_utc_count() -> None:
+    one_moment = ["2023-11-16T18:15:50+00:00,1,1", "2023-11-16T20:15:51+02:00,1,1", "2023-11-16T18:15:52Z,1,1"]
+    assert read_trace([AZURE[0], *one_moment], "t").arrival.tolist() == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("name", EXCERPTS)

@@ -16,6 +16,7 @@ from firsttoken.simulation.from_plan import Profiles, revision_of_plan, whole_bl
 from firsttoken.simulation.outcome import Outcome
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.results import BucketSummary, summarize
+from firsttoken.simulation.traces import MOST_SPAN
 from firsttoken.simulation.workload import cut_outputs, service_workload
 
 # What a run keeps in memory is about 1 KB a request: more are for `stream.play` and its histograms.
@@ -30,7 +31,7 @@ class Traffic:
 
     requests: Requests
     source: str  # in words
-    rate: float  # requests a second, mean
+    rate: float  # requests a second, mean, of all of them; NaN: all come at once
     assumed: bool = False  # nobody named the rate: 70 % of what the plan's replicas carry
 
 
@@ -45,6 +46,12 @@ class ServiceRun:
     outcome: FleetOutcome
     buckets: Mapping[str, BucketSummary]
     kv_blocks: tuple[int, ...]  # of each replica
+
+    @property
+    def served_rate(self) -> float:
+        """Requests a second, mean, without the refused; NaN: all come at once."""
+        served = len(self.outcome.requests)
+        return self.traffic.rate * served / (served + self.refused)
 
     @property
     def seconds(self) -> float:
@@ -90,19 +97,25 @@ def drawn_traffic(plan: Plan, work: ResolvedWorkload, *, seconds: float, rate: f
 def traced_traffic(given: Requests, name: str, *, seconds: float | None, rate: float | None) -> Traffic:
     """A trace, its times stretched so that `rate` requests a second arrive on average, then cut after `seconds`.
 
-    Raises SimulationInputError: nothing is left.
+    Raises SimulationInputError: nothing is left, or times can't be stretched to that rate.
     """
     if len(given) > MOST_REQUESTS:
         raise SimulationInputError(f"{name} has more than {MOST_REQUESTS:,} requests: split it")
     own = _mean_rate(given)
-    if rate is not None and math.isfinite(own):
+    if rate is not None:
+        if not math.isfinite(own):
+            raise SimulationInputError(f"{name}: all requests come at once, so --rate can't stretch it: leave it out")
+        if (len(given) - 1) / MOST_SPAN > rate:
+            raise SimulationInputError(
+                f"{name} at {rate:g} requests a second lasts over ten years: give a higher --rate"
+            )
         given = replace(given, arrival=given.arrival * (own / rate))
     if seconds is not None:
         given = given.take(np.flatnonzero(given.arrival < seconds))
     if not len(given):
         raise SimulationInputError(f"{name}: no request arrives in {seconds:g} s: give a longer --duration")
     found = _mean_rate(given)
-    return Traffic(given, name, found if math.isfinite(found) else 0.0)
+    return Traffic(given, name, found if math.isfinite(found) else math.nan)
 
 
 def _mean_rate(given: Requests) -> float:

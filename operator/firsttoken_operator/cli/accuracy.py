@@ -1,8 +1,8 @@
 """`firsttoken accuracy`: every row of a file of measured runs, predicted by simulation and compared."""
 
+import io
 import json
 import math
-from pathlib import Path
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -13,7 +13,7 @@ from firsttoken.simulation.replay import Replay
 from firsttoken.simulation.replay_report import Compared, Errors, Report, report
 from firsttoken_operator.cli.console import columns, echo, heading, printable, show
 from firsttoken_operator.cli.errors import BadInput, ExitCode
-from firsttoken_operator.cli.files import why
+from firsttoken_operator.cli.files import Source, Unreadable, large
 from firsttoken_operator.cli.simulator import compiled
 
 MAX_BYTES = 256 * 2**20
@@ -23,7 +23,8 @@ WORST = 5
 def accuracy(path: str, *, as_json: bool) -> ExitCode:
     """Predict all rows of `path` and show how far off they are; NO if none could be predicted."""
     try:
-        runs, refused = read_runs(_text(path).splitlines(), path)
+        source = _text(path)
+        runs, refused = read_runs(io.StringIO(source.text, newline=None), source.name)
     except SimulationInputError as error:
         raise BadInput(str(error)) from error
     if not runs and not refused:
@@ -37,15 +38,11 @@ def accuracy(path: str, *, as_json: bool) -> ExitCode:
     return ExitCode.DONE if found.compared else ExitCode.NO
 
 
-def _text(path: str) -> str:
-    try:
-        if Path(path).stat().st_size > MAX_BYTES:
-            raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: split the file")
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 text: save it as UTF-8") from error
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: {why(error)}") from error
+def _text(path: str) -> Source:
+    found = large(path, MAX_BYTES)
+    if isinstance(found, Unreadable):
+        raise BadInput(f"{found.name}: {found.why}")
+    return found
 
 
 def _view(found: Report) -> list[RenderableType]:

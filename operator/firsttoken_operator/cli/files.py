@@ -3,6 +3,7 @@
 import errno
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 # Read no further: an object in etcd has at most 1.5 MiB, and /dev/zero has no end.
 MAX_BYTES = 2 * 2**20
+_PART_BYTES = 2**20
 
 _REMEDIES = {
     errno.ENOENT: "no such file or folder",
@@ -48,6 +50,30 @@ def read(paths: Iterable[str], *, recursive: bool = False) -> Iterator[Source | 
             yield _stdin()
         else:
             yield from _path(path, recursive)
+
+
+def large(path: str, most: int) -> Source | Unreadable:
+    """The text of one file or standard input that may be larger than manifests are, but not than `most` bytes.
+
+    It is read no further than it can be used: /dev/zero is no text from its first byte on.
+    """
+    name, parts, size = STDIN_NAME if path == STDIN else path, list[bytes](), 0
+    try:
+        if path != STDIN and Path(path).is_dir():
+            return Unreadable(name, "is a folder: name a file")
+        if path == STDIN and sys.stdin is None:
+            return Unreadable(name, "standard input is closed: pipe the file into it")
+        with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as stream:
+            while part := stream.read(_PART_BYTES):
+                parts.append(part)
+                size += len(part)
+                if b"\0" in part:
+                    return Unreadable(name, "holds NUL bytes, so it is not UTF-8 text: save it as UTF-8")
+                if size > most:
+                    return Unreadable(name, f"larger than {most // 2**20} MiB: split the file")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return Unreadable(name, why(error))
+    return _text(name, b"".join(parts))
 
 
 def _path(path: str, recursive: bool) -> Iterator[Source | Unreadable]:
@@ -95,14 +121,18 @@ def _stdin() -> Source | Unreadable:
 def _decoded(name: str, data: bytes) -> Source | Unreadable:
     if len(data) > MAX_BYTES:
         return Unreadable(name, f"larger than {MAX_BYTES // 2**20} MiB: not a manifest of Firsttoken; split the file")
+    found = _text(name, data)
+    if isinstance(found, Source) and "\0" in found.text:
+        return Unreadable(name, "holds NUL bytes: this is not a text file")
+    return found
+
+
+def _text(name: str, data: bytes) -> Source | Unreadable:
     try:
-        text = data.decode("utf-8-sig")
+        return Source(name, data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         return Unreadable(name, f"not UTF-8 text (byte {data[error.start]:#04x} in line {line}): save it as UTF-8")
-    if "\0" in text:
-        return Unreadable(name, "holds NUL bytes: this is not a text file")
-    return Source(name, text)
 
 
 def why(error: OSError | ValueError) -> str:

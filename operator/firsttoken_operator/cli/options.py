@@ -141,7 +141,7 @@ Compare = Annotated[
 ]
 Trace = Annotated[
     str | None,
-    _value("FILE", "Requests from a CSV or JSONL file instead of spec.workload.", "--trace"),
+    _value("FILE", "Requests from a CSV or JSONL file, or - (standard input), instead of spec.workload.", "--trace"),
 ]
 Duration = Annotated[
     str | None,

@@ -1,10 +1,9 @@
 """`firsttoken simulate`: the replicas of a plan under drawn or traced requests, in virtual time."""
 
+import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from firsttoken.api.quantities import duration_seconds
 from firsttoken.api.records import AcceleratorProfileSpec
@@ -15,17 +14,19 @@ from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.types import Infeasible, ModelFacts, Plan
 from firsttoken.planning.workload import resolve
 from firsttoken.simulation.errors import SimulationInputError
+from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.service_run import ServiceRun, Traffic, drawn_traffic, run_service, traced_traffic
 from firsttoken.simulation.traces import read_trace
 from firsttoken_operator.cli import model_config, simulate_html, simulate_view
 from firsttoken_operator.cli.console import echo, show
 from firsttoken_operator.cli.errors import AnswerIsNo, BadInput, ExitCode
-from firsttoken_operator.cli.files import why
+from firsttoken_operator.cli.files import STDIN, STDIN_NAME, Unreadable, large
 from firsttoken_operator.cli.offline import planned, services_of
 from firsttoken_operator.cli.simulate_json import document
 from firsttoken_operator.cli.simulator import compiled
 
 DEFAULT_SECONDS = 600.0
+MOST_RATE = 1_000_000  # requests a second
 MAX_TRACE_BYTES = 2**30
 
 
@@ -95,8 +96,8 @@ def _seconds(duration: str | None) -> float | None:
 
 
 def _check(question: Question) -> None:
-    if question.rate is not None and not 0 < question.rate < math.inf:
-        raise BadInput(f"--rate is {question.rate:g}: give requests a second, above 0")
+    if question.rate is not None and not 0 < question.rate <= MOST_RATE:
+        raise BadInput(f"--rate is {question.rate:g}: give requests a second, above 0 and at most {MOST_RATE:,}")
     if question.seed < 0:
         raise BadInput(f"--seed is {question.seed}: give a whole number from 0 on")
 
@@ -121,8 +122,8 @@ def _service(paths: Sequence[str], question: Question) -> Service:
 
 def _traffic(service: Service, question: Question, seconds: float | None) -> Traffic:
     if question.trace is not None:
-        name = question.trace
-        return traced_traffic(read_trace(_lines(name), name), name, seconds=seconds, rate=question.rate)
+        name = STDIN_NAME if question.trace == STDIN else question.trace
+        return traced_traffic(_trace(question, question.trace), name, seconds=seconds, rate=question.rate)
     try:
         work = choose_lengths(service.spec, service.facts, resolve(service.spec.workload)).workload
     except InfeasibleError as error:  # planned already, so this is not expected
@@ -133,17 +134,14 @@ def _traffic(service: Service, question: Question, seconds: float | None) -> Tra
     )  # fmt: skip
 
 
-def _lines(path: str) -> list[str]:
-    try:
-        if Path(path).is_dir():
-            raise BadInput(f"--trace {path}: is a folder: name a CSV or JSONL file")
-        if Path(path).stat().st_size > MAX_TRACE_BYTES:
-            raise BadInput(f"--trace {path}: larger than {MAX_TRACE_BYTES // 2**20} MiB: split the file")
-        return Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"--trace {path}: not UTF-8 text: save it as UTF-8") from error
-    except (OSError, ValueError) as error:
-        raise BadInput(f"--trace {path}: {why(error)}") from error
+def _trace(question: Question, path: str) -> Requests:
+    """The requests of --trace."""
+    if path == STDIN and STDIN in (*question.paths, question.compare, *question.profiles, question.config):
+        raise BadInput("--trace -: standard input can be read only once: give one of them as a file")
+    found = large(path, MAX_TRACE_BYTES)
+    if isinstance(found, Unreadable):
+        raise BadInput(f"--trace {found.name}: {found.why}")
+    return read_trace(io.StringIO(found.text, newline=None), found.name)
 
 
 def _run(service: Service, first: Service, traffic: Traffic, seed: int) -> ServiceRun:

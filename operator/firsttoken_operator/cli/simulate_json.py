@@ -18,7 +18,8 @@ def document(run: ServiceRun, seed: int) -> dict[str, Any]:
         "gpus": plan.gpus,
         "traffic": {
             "source": run.traffic.source,
-            "requestsPerSecond": run.traffic.rate,
+            "requestsPerSecond": _known(run.traffic.rate),
+            "servedPerSecond": _known(run.served_rate),
             "assumedRate": run.traffic.assumed,
             "seed": seed,
         },

@@ -35,11 +35,19 @@ def view(runs: Sequence[ServiceRun], seed: int) -> list[RenderableType]:
 def headline(run: ServiceRun, seed: int) -> str:
     """What was simulated, in one line."""
     traffic = run.traffic
-    rate = f"{number(traffic.rate)} requests/s"
-    if traffic.assumed:
-        rate += " (assumed: 70 % of what the plan's replicas carry)"
     asked = count(len(run.outcome.requests), "request")
-    return f"{printable(run.name)}: {asked} from {printable(traffic.source)}, {rate}, seed {seed}"
+    said = [f"{printable(run.name)}: {asked} from {printable(traffic.source)}", _rate(run), f"seed {seed}"]
+    return ", ".join(part for part in said if part)
+
+
+def _rate(run: ServiceRun) -> str:
+    """With the prompts that are left out, and without them; of one request there is none."""
+    traffic = run.traffic
+    if math.isnan(traffic.rate):
+        return "all at once" if len(traffic.requests) > 1 else ""
+    assumed = " (assumed: 70 % of what the plan's replicas carry)" if traffic.assumed else ""
+    left = f", {number(run.served_rate)} without those left out" if run.refused else ""
+    return f"{number(traffic.rate)} requests/s{assumed}{left}"
 
 
 def notes(run: ServiceRun, *, alone: bool) -> list[str]:

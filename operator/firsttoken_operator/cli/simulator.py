@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # numpy may be missing
 
 # Compiled code is kept on disk, so this takes long only once for each version.
 PATIENCE = 2.0  # seconds until a word is said
-NOTE = "compiling the simulator, once for this version: half a minute on an idle machine"
+NOTE = "loading or compiling the simulator; it compiles once for each version, half a minute on an idle machine"
 
 
 def installed() -> None:
