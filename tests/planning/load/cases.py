@@ -1,5 +1,6 @@
 """Step models, shapes of requests and engines for the tests of the load model."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -7,7 +8,9 @@ from functools import cache
 from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.lengths import LengthDistribution
+from firsttoken.planning.load.probability import percentile
 from firsttoken.planning.load.replica import LoadModel
+from firsttoken.planning.load.responses import Replica
 from firsttoken.planning.timing.step import StepModel
 from planning.timing.models import LLAMA_8B, LLAMA_70B, MIXTRAL, step_model
 
@@ -69,6 +72,17 @@ def capacity(engine: Engine, wanted: RequestShape, role: str = "serve") -> float
         else:
             low = middle
     return low
+
+
+def wait(replica: Replica, share: float) -> float:
+    """Seconds that `share` of the prompts do not exceed before their own steps."""
+    return percentile(replica.waiting.survival(), share, 0.0, replica.waiting.step)
+
+
+def prefill(replica: Replica, low: float = 0, high: float = math.inf) -> float:
+    """Mean seconds of the steps of a prompt with more than `low` and at most `high` tokens, alone with the decodes."""
+    prompts = replica.curves.shape.bucket_classes(low, high)
+    return sum(p.share * replica.steps(p).seconds for p in prompts) / sum(p.share for p in prompts)
 
 
 def numbers(value: object) -> Iterator[float]:

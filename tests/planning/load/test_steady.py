@@ -19,32 +19,35 @@ from planning.load.cases import (
     STAGES,
     Engine,
     capacity,
+    prefill,
     shape,
     staged,
+    wait,
 )
 
 FIXED = shape((1000, 1000), (200, 200))
 
 
 def test_an_empty_engine_takes_a_prefill_and_decode_steps() -> None:
-    state, model = SMALL.load(FIXED).state(1e-4), SMALL.model
-    prefill = model.prefill_seconds(1000, 0, 2048)
-    assert state.ttft.p95 == pytest.approx(prefill + model.api_seconds(1000), rel=0.01)
+    load, model = SMALL.load(FIXED), SMALL.model
+    state, replica = load.state(1e-4), load.at(1e-4)
+    seconds = model.prefill_seconds(1000, 0, 2048)
+    assert state.ttft.p95 == pytest.approx(seconds + model.api_seconds(1000), rel=0.01)
     assert state.tpot.p99 == pytest.approx(model.decode_seconds(1, 1100), rel=0.01)
-    assert state.queue.p99 == pytest.approx(0, abs=1e-3)
-    assert state.prefill_seconds == pytest.approx(prefill, rel=0.01)
+    assert wait(replica, 0.99) == pytest.approx(0, abs=1e-3)
+    assert prefill(replica) == pytest.approx(seconds, rel=0.01)
 
 
 def test_little_holds() -> None:
-    state = SMALL.load(FIXED).state(3.0)
-    assert state.running == pytest.approx(3.0 * 199 * state.mean_tpot, rel=1e-3)
+    steady = SMALL.load(FIXED).at(3.0).steady
+    assert steady.running == pytest.approx(3.0 * 199 * steady.tpot, rel=1e-3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_prefill_utilisation_follows_the_rate(engine: Engine) -> None:
     """Linear but for what the decodes take of each step."""
     load, top = engine.load(CODE), capacity(engine, CODE)
-    low, high = (load.state(top * x).prefill_utilization for x in (0.2, 0.8))
+    low, high = (load.at(top * x).steady.prefill_share for x in (0.2, 0.8))
     assert 4 <= high / low < 4.6
 
 
@@ -55,10 +58,11 @@ def test_a_long_prompt_load_is_bound_by_compute() -> None:
 
 def test_few_places_bind() -> None:
     limits = replace(SMALL.limits, max_running=4)
-    state = LoadModel(SMALL.model, ANSWERS, limits).state(2.0)
+    load = LoadModel(SMALL.model, ANSWERS, limits)
+    state = load.state(2.0)
     assert (state.binds, state.saturated) == ("RunningRequests", True)
     assert state.running <= 4
-    assert state.queue.p50 > 1
+    assert wait(load.at(2.0), 0.5) > 1
 
 
 def test_little_kv_binds() -> None:
@@ -87,13 +91,14 @@ def test_smaller_chunks_hold_decodes_up_less_and_prompts_more() -> None:
 
 
 def test_buckets_have_their_own_times() -> None:
-    state = LARGE.load(CHAT).state(4.0)
+    load = LARGE.load(CHAT)
+    state = load.state(4.0)
     assert list(state.by_bucket) == [n for n in bucket_names(DEFAULT_BOUNDS) if n in state.by_bucket]
     assert "16384+" not in state.by_bucket  # the engine takes no such prompt
     medians = [b.ttft.p50 for b in state.by_bucket.values()]
     assert medians == sorted(medians)
     assert sum(b.share for b in state.by_bucket.values()) == pytest.approx(1, abs=1e-3)
-    assert state.by_bucket["64-256"].prefill_seconds < state.by_bucket["1024-4096"].prefill_seconds
+    assert prefill(load.at(4.0), 64, 256) < prefill(load.at(4.0), 1024, 4096)
 
 
 def test_a_bucket_that_one_prompt_in_a_thousand_reaches_is_listed_and_a_rarer_one_is_not() -> None:
@@ -107,12 +112,13 @@ def test_a_bucket_that_one_prompt_in_a_thousand_reaches_is_listed_and_a_rarer_on
 @pytest.mark.parametrize("work", SHAPES)
 def test_roles_share_the_work(work: RequestShape) -> None:
     rate = 0.5 * capacity(LARGE, work)
-    serve, prefill, decode = (LARGE.load(work, role).state(rate) for role in ("serve", "prefill", "decode"))
-    assert prefill.running == 0
+    loads = [LARGE.load(work, role) for role in ("serve", "prefill", "decode")]
+    serve, first, decode = (load.at(rate).steady for load in loads)
+    assert first.running == 0
     assert decode.running < serve.running
-    assert decode.tpot.p95 < serve.tpot.p95
-    assert prefill.prefill_utilization < serve.prefill_utilization
-    assert decode.prefill_utilization == 0
+    assert loads[2].state(rate).tpot.p95 < loads[0].state(rate).tpot.p95
+    assert first.prefill_share < serve.prefill_share
+    assert decode.prefill_share == 0
 
 
 def test_what_the_decode_side_is_busy_with_delays_first_tokens() -> None:
@@ -120,14 +126,14 @@ def test_what_the_decode_side_is_busy_with_delays_first_tokens() -> None:
 
     How much is held against the simulator (test_against_engine.py).
     """
-    prefill, decode = (LoadModel(LARGE.model, FIXED, LARGE.limits, role) for role in ("prefill", "decode"))
+    prompts, decode = (LoadModel(LARGE.model, FIXED, LARGE.limits, role) for role in ("prefill", "decode"))
     top = capacity(LARGE, FIXED, "decode")
-    first = [prefill.handed_to(decode.at(x * top)).state(1e-4).ttft for x in (1e-4, 0.2, 0.5, 0.8, 0.99)]
+    first = [prompts.handed_to(decode.at(x * top)).state(1e-4).ttft for x in (1e-4, 0.2, 0.5, 0.8, 0.99)]
     for less, more in pairwise(first):
         assert less.p50 < more.p50
         assert less.p95 < more.p95
     few = LoadModel(LARGE.model, FIXED, replace(LARGE.limits, max_running=8), "decode")
-    crowded = prefill.handed_to(few.at(0.9 * 8 / (200 * few.at(1.0).steady.tpot))).state(1e-4).ttft
+    crowded = prompts.handed_to(few.at(0.9 * 8 / (200 * few.at(1.0).steady.tpot))).state(1e-4).ttft
     assert crowded.p95 > first[1].p95, "one request in ten or more waits for a place"
 
 
@@ -155,17 +161,17 @@ def test_a_batch_takes_its_whole_way_through_the_stages(work: RequestShape) -> N
     alone, apart = one.load(work).state(1e-4), four.load(work).state(1e-4)
     assert alone.tpot.p95 <= apart.tpot.p95 < 1.02 * alone.tpot.p95
     rate = 0.5 * capacity(one, work)
-    busy, split = one.load(work).state(rate), four.load(work).state(4 * rate)
-    assert busy.mean_tpot < split.mean_tpot < 2 * busy.mean_tpot
-    assert split.running > 4 * busy.running
-    assert split.queue.p95 < busy.queue.p95, "a new batch begins four times as often"
+    busy, split = one.load(work).at(rate), four.load(work).at(4 * rate)
+    assert busy.steady.tpot < split.steady.tpot < 2 * busy.steady.tpot
+    assert split.steady.running > 4 * busy.steady.running
+    assert wait(split, 0.95) < wait(busy, 0.95), "a new batch begins four times as often"
 
 
 def test_chunks_of_one_prompt_follow_each_other_through_the_stages() -> None:
     """17 chunks: alone the prompt takes little more than a quarter, and never overtakes itself."""
     long = shape((17 * 2048, 17 * 2048), (1, 1), 0, 40_000)
-    one, four = (staged(n).load(long).state(1e-6).prefill_seconds for n in (1, 4))
+    one, four = (prefill(staged(n).load(long).at(1e-6)) for n in (1, 4))
     assert one / 4 < four < one / 3
     sizes = [shape((n, n), (1, 1), 0, 40_000) for n in (2000, 2048, 2049, 2100, 4096, 4097)]
-    times = [staged(4).load(s).state(1e-6).prefill_seconds for s in sizes]
+    times = [prefill(staged(4).load(s).at(1e-6)) for s in sizes]
     assert times == sorted(times)

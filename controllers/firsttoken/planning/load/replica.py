@@ -24,8 +24,6 @@ class BucketPrediction:
     """One prompt-length bucket. Seconds."""
 
     ttft: Percentiles
-    prefill_seconds: float  # of its mean prompt, alone with the decodes
-    queue: Percentiles
     share: float  # of the requests
 
 
@@ -39,10 +37,6 @@ class ReplicaState:
     saturated: bool  # more arrives than can be served; times are then what they are after ten minutes of it
     ttft: Percentiles
     tpot: Percentiles
-    queue: Percentiles  # wait for the running step, prompts ahead, a place
-    prefill_seconds: float  # mean over prompts
-    prefill_utilization: float  # rho: part of the prefill capacity that is left beside the decodes
-    mean_tpot: float
     by_bucket: Mapping[str, BucketPrediction]
 
 
@@ -110,7 +104,6 @@ class LoadModel:
 
 def _state(replica: Replica, bounds: Sequence[int]) -> ReplicaState:
     steady, prompts = replica.steady, replica.curves.shape.prompt_classes
-    queue = replica.queue()
     return ReplicaState(
         utilization=steady.utilization,
         running=steady.running,
@@ -118,16 +111,12 @@ def _state(replica: Replica, bounds: Sequence[int]) -> ReplicaState:
         saturated=steady.saturated,
         ttft=replica.ttft(prompts),
         tpot=replica.tpot(),
-        queue=queue,
-        prefill_seconds=sum(p.share * replica.prefill(p) for p in prompts),
-        prefill_utilization=steady.prefill_share,
-        mean_tpot=steady.tpot,
-        by_bucket=_by_bucket(replica, bounds, queue),
+        by_bucket=_by_bucket(replica, bounds),
     )
 
 
-def _by_bucket(replica: Replica, bounds: Sequence[int], queue: Percentiles) -> dict[str, BucketPrediction]:
-    """Each bucket that a thousandth of the prompts lie in. The wait is the same for all: first come, first served."""
+def _by_bucket(replica: Replica, bounds: Sequence[int]) -> dict[str, BucketPrediction]:
+    """Each bucket that a thousandth of the prompts lie in."""
     shape = replica.curves.shape
     edges = (0, *bounds, math.inf)
     found = {}
@@ -136,7 +125,5 @@ def _by_bucket(replica: Replica, bounds: Sequence[int], queue: Percentiles) -> d
         if share < LEAST_SHARE:
             continue
         prompts = shape.bucket_classes(low, high)
-        weight = sum(p.share for p in prompts)
-        mean = sum(p.share * replica.prefill(p) for p in prompts) / weight
-        found[name] = BucketPrediction(replica.ttft(prompts), mean, queue, share)
+        found[name] = BucketPrediction(replica.ttft(prompts), share)
     return found

@@ -52,8 +52,10 @@ class FirstTokens:
 
     def __init__(self, wait: Waiting, classes: Sequence[_Class], others: float, places: Tail = NO_WAIT) -> None:
         """`others`: seconds of work that arrive each second, at most 1. `places`: on the decode side of a split."""
-        self._wait, self._classes, self._others = wait, classes, others
+        self._classes = [(c.share, c.fixed, c.gap, wait.survival(c.spread)) for c in classes]
         self._weight = sum(c.share for c in classes)
+        self._longest = max(c.fixed + c.spread / 2 for c in classes) + wait.step
+        self._more = 1 + others
         self._gate, self._places = wait.busy * (wait.ahead + wait.step), places
 
     def survival(self, t: float) -> float:
@@ -64,19 +66,19 @@ class FirstTokens:
         return self._above(t - shift) * (1 - share) + self._above(t - shift - scale) * share
 
     def _above(self, t: float) -> float:
-        total, more, gate = 0.0, 1 + self._others, self._gate
-        for c in self._classes:
-            beyond = t - c.fixed
+        total, more, gate = 0.0, self._more, self._gate
+        for share, fixed, gap, wait in self._classes:
+            beyond = t - fixed
             if beyond > gate:
                 later = beyond - gate
-                beyond = gate + max(later / more, later - c.gap)
-            total += c.share * self._wait.survival(beyond, c.spread)
+                slowed, full = later / more, later - gap
+                beyond = gate + (slowed if slowed > full else full)
+            total += share * wait(beyond)
         return total / self._weight
 
     def percentile(self, share: float, low: float = 0.0) -> float:
         """Seconds that `share` of these requests do not exceed, known to be above `low`."""
-        longest = max(c.fixed + c.spread / 2 for c in self._classes) + self._wait.step
-        return percentile(self.survival, share, low, max(low * 1.2, longest))
+        return percentile(self.survival, share, low, max(low * 1.2, self._longest))
 
 
 class Replica:
@@ -126,10 +128,6 @@ class Replica:
             found = self._steps[prompt] = self.curves.prompt(prompt, self.steady.running)
         return found
 
-    def prefill(self, prompt: PromptClass) -> float:
-        """Seconds of them; a decode engine has none."""
-        return 0.0 if self.role == DECODE else self.steps(prompt).seconds
-
     def ttft(self, prompts: Sequence[PromptClass]) -> Percentiles:
         """Over these prompts, weighted by their shares."""
         return _percentiles(self.first_tokens(prompts).percentile)
@@ -139,11 +137,6 @@ class Replica:
         if self.role == PREFILL:
             return Percentiles(0.0, 0.0, 0.0)
         return _percentiles(self.token_times.percentile)
-
-    def queue(self) -> Percentiles:
-        """Wait before a prompt's own steps."""
-        step = self.waiting.step
-        return _percentiles(lambda share, low: percentile(self.waiting.survival, share, low, low + step))
 
     def _class(self, prompt: PromptClass) -> _Class:
         if self.role == DECODE:

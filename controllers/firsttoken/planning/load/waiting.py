@@ -21,6 +21,8 @@ OVERLOAD_SECONDS = 600.0
 INSTANT = 1e-9  # seconds
 ALWAYS = 0.999  # a probability that counts as 1
 LEAST_SLACK = 0.02  # of a resource: closer to its limit a queue takes hours to become what the formulas say
+# P(time > t) as a function of t; its constants are worked out once, since a percentile takes a dozen looks.
+Survival = Callable[[float], float]
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,6 @@ class PromptQueue:
     scale: float  # mean wait behind more than one
     shift: float  # backlog of an overload
 
-    def one(self, t: float) -> float:
-        """P(work of a single prompt that is met > t)."""
-        if t <= 0:
-            return 1.0
-        ends, lines = self._lines
-        height, slope = lines[bisect_right(ends, t)]
-        return height - slope * t
-
     @cached_property
     def _lines(self) -> tuple[list[float], list[tuple[float, float]]]:
         """The sum over the kinds of work as a line from each of their bounds to the next."""
@@ -90,25 +84,46 @@ class PromptQueue:
             lines.append((height, slope))
         return [end for end, _, _ in reversed(turns)], lines[::-1]
 
-    def after_uniform(self, t: float, width: float) -> float:
+    def after_uniform(self, width: float) -> Survival:
         """P(wait + a time spread evenly over `width` > t)."""
-        t -= self.shift
-        if t <= 0:
-            return 1.0
-        met, idle = self.met, max(0.0, 1 - t / width) if width > 0 else 0.0
-        if not met:
-            return idle
+        met, shift, more = self.met, self.shift, self._more(width)
+        alone, part = 1 - met, (1 - met) * met / 2
+        ends, lines = self._lines
         # Two points stand for the even distribution, exact up to the third moment.
-        one = (self.one(t - 0.2113 * width) + self.one(t - 0.7887 * width)) / 2
-        return (1 - met) * (idle + met * one) + met * met * self._more(t, width)
+        near, far = 0.2113 * width, 0.7887 * width
 
-    def _more(self, t: float, width: float) -> float:
+        def survival(t: float) -> float:
+            t -= shift
+            if t <= 0:
+                return 1.0
+            idle = 1 - t / width if t < width else 0.0
+            if not met:
+                return idle
+            # P(work of a single prompt that is met > time left), at both points.
+            one = two = 1.0
+            if t > near:
+                height, slope = lines[bisect_right(ends, t - near)]
+                one = height - slope * (t - near)
+            if t > far:
+                height, slope = lines[bisect_right(ends, t - far)]
+                two = height - slope * (t - far)
+            return alone * idle + part * (one + two) + met * met * more(t)
+
+        return survival
+
+    def _more(self, width: float) -> Survival:
+        """The same behind more than one, for t above 0."""
         scale = self.scale
-        if width <= 0:
-            return math.exp(-t / scale)
-        if t < width:
-            return (width - t - scale * math.expm1(-t / scale)) / width
-        return scale * math.exp(-t / scale) * math.expm1(min(700.0, width / scale)) / width
+        if width <= 0 or not scale:
+            return lambda t: math.exp(-t / scale)
+        beyond = scale * math.expm1(min(700.0, width / scale)) / width
+
+        def survival(t: float) -> float:
+            if t < width:
+                return (width - t - scale * math.expm1(-t / scale)) / width
+            return beyond * math.exp(-t / scale)
+
+        return survival
 
 
 @dataclass(frozen=True)
@@ -121,17 +136,26 @@ class Waiting:
     prompts: PromptQueue
     places: Tail  # running requests and KV
 
-    def survival(self, t: float, spread: float = 0.0) -> float:
+    def survival(self, spread: float = 0.0) -> Survival:
         """P(wait + something even between -spread / 2 and spread / 2 > t).
 
         Prompts ahead are worked off while there is no place, so the longer of both counts.
         """
         # The sum of two even distributions by one with their mean and variance.
         width = math.hypot(self.step, spread)
-        above = self.prompts.after_uniform(t - self.ahead - (self.step - width) / 2, width)
-        if self.busy < ALWAYS:
-            above += (1 - self.busy) * (self.prompts.after_uniform(t + spread / 2, spread) - above)
-        return 1 - (1 - above) * (1 - self.places.survival(t)) if t >= 0 else above
+        beside, early = self.prompts.after_uniform(width), self.ahead + (self.step - width) / 2
+        # Where decodes hardly ever pause, what is when they do is not looked at.
+        pause, late = 1 - self.busy, spread / 2
+        idle = self.prompts.after_uniform(spread) if self.busy < ALWAYS else None
+        place = self.places.survival
+
+        def survival(t: float) -> float:
+            above = beside(t - early)
+            if idle is not None:
+                above += pause * (idle(t + late) - above)
+            return 1 - (1 - above) * (1 - place(t)) if t >= 0 else above
+
+        return survival
 
 
 def waiting(
