@@ -7,26 +7,19 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from firsttoken.api.quantities import quantity
 from firsttoken.api.records import AcceleratorProfileSpec
+from firsttoken.planning.shipped import documents
 
 # ENGINE.md: all-reduce over PCIe gives 18 GB/s with 2 GPUs, 4 with 4 and 2 with 8 (L40S).
 MAX_TENSOR_PARALLEL_WITHOUT_LINK = 2
 
 
-@cache
-def _text() -> str:
-    return files("firsttoken.planning").joinpath("data/accelerators.yaml").read_text(encoding="utf-8")
-
-
 def catalogue_manifests() -> list[dict[str, Any]]:
     """AcceleratorProfile objects to apply; a fresh copy each call."""
-    return [manifest for manifest in yaml.safe_load_all(_text()) if manifest]
+    return [manifest for manifest in documents("firsttoken.planning", "data/accelerators.yaml") if manifest]
 
 
 def catalogue() -> dict[str, AcceleratorProfileSpec]:

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field
 
 from firsttoken.api.architecture import InlineArchitecture
@@ -17,6 +15,7 @@ from firsttoken.planning.hf_config import INLINE, read_config
 from firsttoken.planning.hf_kept import kept_parameters
 from firsttoken.planning.memory import MXFP4_BYTES
 from firsttoken.planning.refusal import InfeasibleError
+from firsttoken.planning.shipped import document
 from firsttoken.planning.types import Infeasible, ModelFacts
 from firsttoken.planning.unknown_model import PRESET, URI, unknown
 
@@ -71,8 +70,7 @@ WEIGHT_BYTES = {
 @cache
 def catalogue() -> Mapping[str, CatalogueEntry]:
     """The models Firsttoken knows, by preset name."""
-    text = files("firsttoken.planning").joinpath("data/models.yaml").read_text(encoding="utf-8")
-    entries = [CatalogueEntry.model_validate(item) for item in yaml.safe_load(text)]
+    entries = [CatalogueEntry.model_validate(item) for item in document("firsttoken.planning", "data/models.yaml")]
     return {entry.name: entry for entry in entries}
 
 

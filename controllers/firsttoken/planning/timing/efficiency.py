@@ -6,11 +6,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from firsttoken.planning.shipped import document
 from firsttoken.planning.timing.attention import AttentionEfficiency
 from firsttoken.planning.timing.collectives import LinkEfficiency, TransferEfficiency
 from firsttoken.planning.timing.device import Device
@@ -83,8 +81,7 @@ def efficiencies(device: Device) -> Efficiencies:
 @cache
 def table() -> Mapping[str, Any]:
     """The file as it is."""
-    text = files("firsttoken.planning.timing").joinpath("efficiency.yaml").read_text(encoding="utf-8")
-    parsed: Mapping[str, Any] = yaml.safe_load(text)
+    parsed: Mapping[str, Any] = document("firsttoken.planning.timing", "efficiency.yaml")
     return parsed
 
 
