@@ -10,7 +10,7 @@ from firsttoken.simulation.engine import Engine
 from firsttoken.simulation.engine_rows import Served
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.outcome import Outcome
-from firsttoken.simulation.requests import Requests
+from firsttoken.simulation.requests import Requests, requests
 from firsttoken.simulation.settings import EngineSettings
 from firsttoken.simulation.workload import Between, LogNormal, Workload
 from simulation.cases import TABLE, both, engines, workloads
@@ -140,6 +140,19 @@ def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
     noise = 5 * np.sqrt(2 * (1 + load) / (1 - load) ** 2 / count)
     assert (found.queued - found.ready).mean() == pytest.approx(expected, rel=noise)
     assert found.first - found.queued == pytest.approx(service)
+
+
+def test_the_queue_ends_when_a_step_is_decided_and_not_when_it_starts() -> None:
+    """As vLLM stamps SCHEDULED: who comes during step k is decided on when k + 1 starts, and runs in k + 2 (M2.3)."""
+    step = TABLE.step_seconds([], [100])[0]
+    work = requests(np.array([0.0, 20.5 * step]), np.array([50, 10]), np.array([200, 1]))
+    for ahead in (True, False):
+        found = both(work, EngineSettings(512, 4, 200, schedule_ahead=ahead))[2]
+        starts = found.steps["start"]
+        ends = starts + found.steps["seconds"]
+        under_way = int(np.searchsorted(starts, work.arrival[1], side="right")) - 1
+        assert found.queued[1] == ends[under_way]
+        assert found.first[1] == ends[under_way + (2 if ahead else 1)]
 
 
 @settings(deadline=None, max_examples=20)

@@ -62,7 +62,8 @@ _TOLD = (
     ),
     Series(
         "firsttoken_ttft_stage_seconds", "histogram", (BUCKET, "stage"),
-        "Where the time to the first token went, by stage.", STAGE_BOUNDS,
+        "Where the time to the first token went, by stage. The queue ends when the engine decides to run the request.",
+        STAGE_BOUNDS,
     ),
     Series(
         "firsttoken_tpot_seconds", "histogram", (BUCKET,),

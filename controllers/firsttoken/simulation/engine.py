@@ -130,7 +130,7 @@ class Engine:
         budget, self.preempted = self._grant_running()
         if not self.preempted:
             self._publish_copies()
-            budget = grant_loaded(self, budget, start)
+            budget = grant_loaded(self, budget)
             self._grant_waiting(budget, start)
         return any(r.granted for r in self.running)
 
@@ -235,7 +235,7 @@ class Engine:
             one.covered, one.private, one.computed = shared, own, cached
             one.own = 0
             if not one.preempted:
-                one.cached, one.queued = cached, start
+                one.cached, one.queued = cached, self.decides
             self.give(one, new, held - hit)
             self.admit(one)
             budget -= new

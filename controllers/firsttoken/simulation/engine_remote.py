@@ -43,11 +43,11 @@ def _promised(engine: Engine) -> int:
     return sum(max(0, engine.blocks(one.tokens) - one.covered - one.private) for one in prefilled)
 
 
-def grant_loaded(engine: Engine, budget: int, start: float) -> int:
+def grant_loaded(engine: Engine, budget: int) -> int:
     """Whose KV has come computes the last token of its prompt. Returns the tokens left of `budget`."""
     while budget and engine.loaded and len(engine.running) + len(engine.finishing) < engine.settings.most_running:
         one = engine.loaded.pop(0)
-        one.computed, one.queued = one.prompt - 1, start
+        one.computed, one.queued = one.prompt - 1, engine.decides
         engine.give(one, 1, 0)
         engine.admit(one)
         budget -= 1

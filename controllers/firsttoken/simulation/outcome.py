@@ -15,8 +15,10 @@ from firsttoken.simulation.settings import Stages
 class Outcome:
     """n requests, in the order they were given. Seconds of the engine's clock; NaN: not yet.
 
-    `queued`: start of the first step it is in. `first`, `finish`: end of the step with its first and last token; the
-    client has them `stages.delivery_seconds` later. `cached`: prompt tokens from the prefix cache at its first step.
+    `queued`: when its first step is decided, which is where vLLM stamps SCHEDULED: with asynchronous scheduling up to a
+    whole step before that step starts, so the rest of the step under way counts as prefill. `first`, `finish`: end of
+    the step with its first and last token; the client has them `stages.delivery_seconds` later. `cached`: prompt tokens
+    from the prefix cache at its first step.
     """
 
     requests: Requests

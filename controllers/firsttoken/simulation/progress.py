@@ -20,7 +20,7 @@ def compose(engine: EngineState, r: int, now: float) -> bool:
     budget = schedule_running(engine, r)
     if rep.step_preempted == 0:
         publish_copies(engine, r)
-        budget = schedule_loaded(engine, r, budget, now)
+        budget = schedule_loaded(engine, r, budget)
         schedule_waiting(engine, r, budget, now)
     ran = rep.running
     _sum_up(engine, r)

@@ -215,7 +215,7 @@ def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> 
         take(rep, nodes, held - hit)
         row.private, row.computed, row.grant = held - shared, cached, new
         if row.preempted == 0:
-            row.cached, row.queued = cached, start
+            row.cached, row.queued = cached, rep.decides
         if row.hash_count:
             cache_blocks(rep, nodes, hashes, row, cached + new)
         seat(rows, rep, running, i)
@@ -259,7 +259,7 @@ def _promised(engine: EngineState, r: int) -> int:
 
 
 @compiled
-def schedule_loaded(engine: EngineState, r: int, budget: int, start: float) -> int:
+def schedule_loaded(engine: EngineState, r: int, budget: int) -> int:
     """Admits requests whose KV has come, to compute the last token of the prompt. Returns what is left of `budget`."""
     rows, rep, running = engine.rows, engine.replicas[r], engine.running[r]
     while budget > 0 and rep.loaded_head != NOBODY and rep.running + rep.finishing < rep.most_running:
@@ -269,7 +269,7 @@ def schedule_loaded(engine: EngineState, r: int, budget: int, start: float) -> i
         if row.next == NOBODY:
             rep.loaded_tail = NOBODY
         rep.waiting -= 1
-        row.computed, row.grant, row.queued = row.prompt - 1, 1, start
+        row.computed, row.grant, row.queued = row.prompt - 1, 1, rep.decides
         if row.hash_count:
             cache_blocks(rep, engine.nodes[r], engine.hashes, row, row.prompt)
         seat(rows, rep, running, i)
