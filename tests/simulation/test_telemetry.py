@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttoken.measurement.contract import SERIES
+from firsttoken.measurement.contract import PHASES, SERIES
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.live_engine import LiveEngine
 from firsttoken.simulation.requests import Requests
@@ -14,6 +14,7 @@ from firsttoken.simulation.telemetry import COLOCATED, Histogram, Telemetry, boo
 from simulation.cases import TABLE, engines, workloads
 
 BOUNDS = (64, 256)
+OLDEST = "firsttoken_oldest_waiting_seconds"
 
 
 @given(st.lists(st.floats(0, 100), max_size=50))
@@ -62,17 +63,37 @@ def test_only_buckets_that_saw_traffic_have_series_and_these_begin_at_zero() -> 
 
 
 def test_gauges_say_how_the_engine_stands() -> None:
+    """At every moment, though the engine has decided up to two steps ahead of it; with one token to make, too."""
     engine, found = LiveEngine(EngineSettings(64, 2, 100, long_prefill_threshold=32), TABLE), Telemetry(BOUNDS)
-    for _ in range(3):
-        engine.submit(60, 50, 1.0)
-    while sum(one.generated > 0 for one in engine.running) < 2:
-        engine.run_until(engine.next_time(1.0) + 1e-9)  # type: ignore[operator]
-    now = engine.decides
-    found.state(engine, now)
-    assert found.values["firsttoken_running_requests", ("decode",)] == 2
-    assert found.values["firsttoken_token_budget", ()] == 64
-    assert found.values["firsttoken_oldest_waiting_seconds", ()] == pytest.approx(now - 1.0)
-    for step in engine.take()[1]:
+    served = [engine.submit(60, output, 1.0) for output in (50, 1, 1, 20)]
+    seen, steps = [], []
+    for now in np.arange(1.0, 3.0, 0.003).tolist():
+        engine.run_until(now)
+        steps += engine.take()[1]
+        found.state(engine, now)
+        numbers = [found.values["firsttoken_running_requests", (phase,)] for phase in PHASES]
+        seen.append((now, *numbers, engine.waiting_requests(now), found.values[OLDEST, ()]))
+    assert all(one.finish < 3.0 for one in served)
+    for now, prefill, decode, waiting, oldest in seen:
+        assert prefill == sum(one.queued < now < one.first for one in served), now
+        assert decode == sum(one.first <= now < one.finish for one in served), now
+        assert waiting == sum(one.queued >= now for one in served), now
+        assert oldest == pytest.approx(now - 1.0 if waiting else 0.0)
+    assert {row[1] for row in seen} == {0, 1, 2}
+    for step in steps:
         found.step(step)
-    prefill = found.histograms["firsttoken_step_tokens", ("prefill",)]
-    assert prefill.total == 120
+    assert found.histograms["firsttoken_step_tokens", ("prefill",)].total == 240
+    assert found.values["firsttoken_token_budget", ()] == 64
+
+
+def test_a_preempted_request_prefills_again_until_it_has_recomputed() -> None:
+    engine = LiveEngine(EngineSettings(64, 2, 16, prefix_caching=False, full_prompt_fits=False), TABLE)
+    served = [engine.submit(96, 80, 0.0) for _ in range(2)]
+    now, again = 0.0, 0
+    while engine.next_time(now) is not None:
+        now += 0.002
+        engine.run_until(now)
+        again += engine.phases(now)[0] > 0 and all(one.first <= now for one in served)
+    assert engine.allocation_failures
+    assert again
+    assert engine.phases(now) == (0, 0)

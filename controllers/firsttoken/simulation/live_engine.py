@@ -1,5 +1,6 @@
 """An engine whose requests come one by one, as a server gets them: the exact engine, followed by somebody's clock."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ class LiveEngine(Engine):
         """`settings` as started; assign others with the same KV to `settings` while it runs."""
         super().__init__(requests([], [], [], hash_tokens=settings.block_tokens), settings, clock)
         self.allocation_failures = 0  # times that a running request found no KV block
+        self._recomputed: dict[Served, float] = {}  # of preempted requests: when they decode again, seconds
         self._tokens: list[Token] = []
 
     def submit(
@@ -50,12 +52,27 @@ class LiveEngine(Engine):
 
     def abort(self, one: Served) -> None:
         """Its client is gone: its place and KV are free for the next step. One that has ended is left alone."""
+        self._recomputed.pop(one, None)
         for queue in (self.coming, self.waiting, self.loaded, self.running):
             if one in queue:
                 queue.remove(one)
                 self.pool.forget(one.own)
                 self.give_back(one, one.computed)
                 return
+
+    def phases(self, now: float) -> tuple[int, int]:
+        """Admitted requests that prefill, and that decode, at `now`, seconds.
+
+        A request decodes from its first token on, and prefills again while it recomputes. Steps are decided ahead, so
+        the engine's own lists are up to two steps further: who has left them by a token still to come counts.
+        """
+        admitted = [*self.running, *(one for one in self.finishing if one.finish > now)]
+        decodes = sum(one.first <= now and self._recomputed.get(one, now) <= now for one in admitted)
+        return len(admitted) - decodes, decodes
+
+    def waiting_requests(self, now: float) -> int:
+        """Requests that have reached the engine by `now` and were not admitted."""
+        return len(self.waiting) + len(self.loaded) + sum(one.ready <= now for one in self.coming)
 
     def next_time(self, now: float) -> float | None:
         """When to call `run_until` again, after one until `now`; None: when a request comes."""
@@ -70,8 +87,14 @@ class LiveEngine(Engine):
 
     def _token(self, one: Served) -> None:
         super()._token(one)
+        if one.generated == one.output:
+            self._recomputed.pop(one, None)
+        elif self._recomputed.get(one) == math.inf:
+            self._recomputed[one] = self.end
         self._tokens.append(Token(self.end, one, one.generated))
 
     def _preempt(self, victim: Served) -> int:
         self.allocation_failures += 1
+        if victim.generated:
+            self._recomputed[victim] = math.inf
         return super()._preempt(victim)

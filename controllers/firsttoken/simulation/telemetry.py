@@ -118,8 +118,7 @@ class Telemetry:
 
     def state(self, engine: LiveEngine, now: float) -> None:
         """The gauges, as the engine stands at `now`, seconds."""
-        decodes = sum(1 for one in engine.running if one.decodes)
-        for phase, number in (("prefill", len(engine.running) - decodes), ("decode", decodes)):
+        for phase, number in zip(PHASES, engine.phases(now), strict=True):
             self.values["firsttoken_running_requests", (phase,)] = number
         self.values["firsttoken_token_budget", ()] = engine.settings.token_budget
         self.values["firsttoken_oldest_waiting_seconds", ()] = engine.oldest_waiting(now)

@@ -114,10 +114,9 @@ class Driver:
 
     def counts(self) -> tuple[int, int]:
         """Bring the gauges up to date; return running and waiting requests."""
-        self._advance()
-        self.telemetry.state(self.engine, self.now())
-        running = len(self.engine.running)
-        return running, max(0, len(self._flights) - running)
+        now = self._advance()
+        self.telemetry.state(self.engine, now)
+        return sum(self.engine.phases(now)), self.engine.waiting_requests(now)
 
     def look_at_settings(self) -> None:
         """Apply the live settings if they are others than before; broken ones leave the last good ones in force."""
