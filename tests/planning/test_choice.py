@@ -33,7 +33,7 @@ def workload(
 
 
 QA = workload("KnowledgeQA", (1150, 1500), (400, 500), 20)
-LONG = workload("Summarization", (24000, 32000), (150, 200))
+LONG = workload("Summarization", (24000, 30000), (150, 200))
 
 
 def shape(plan: Plan) -> list[tuple[str, int, int]]:

@@ -1,5 +1,7 @@
 """What holds for every workload and engine, and what queueing theory says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from firsttoken.simulation.engine_rows import Served
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.outcome import Outcome
 from firsttoken.simulation.requests import Requests, requests
-from firsttoken.simulation.settings import EngineSettings
+from firsttoken.simulation.settings import EngineSettings, Stages
 from firsttoken.simulation.workload import Between, LogNormal, Workload
 from simulation.cases import TABLE, both, engines, workloads
 
@@ -140,6 +142,20 @@ def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
     noise = 5 * np.sqrt(2 * (1 + load) / (1 - load) ** 2 / count)
     assert (found.queued - found.ready).mean() == pytest.approx(expected, rel=noise)
     assert found.first - found.queued == pytest.approx(service)
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8])
+def test_the_api_server_is_one_process_and_takes_one_request_at_a_time(load: float) -> None:
+    """An M/D/1 queue before the engine's own, as above; what is beyond its rate waits ever longer."""
+    service, count = 0.0132, 100_000
+    engine = EngineSettings(512, 32, 1000, stages=Stages(input_seconds=0.013, input_token_seconds=0.0002))
+    work = Workload(Between(1, 1), Between(1, 1), Arrivals(load / service)).requests(11, count=count)
+    found = FastEngine(work, engine, TABLE).run()
+    noise = 5 * np.sqrt(2 * (1 + load) / (1 - load) ** 2 / count)
+    expected = load * service / (2 * (1 - load))
+    assert (found.ready - work.arrival - service).mean() == pytest.approx(expected, rel=noise)
+    over = FastEngine(replace(work, arrival=work.arrival * load / 2), engine, TABLE).run()
+    assert over.times()["input"][-1] == pytest.approx(count * service / 2, rel=0.02)
 
 
 def test_the_queue_ends_when_a_step_is_decided_and_not_when_it_starts() -> None:

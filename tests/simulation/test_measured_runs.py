@@ -9,14 +9,10 @@ import pytest
 
 from firsttoken.simulation import replay as replay_module
 from firsttoken.simulation.errors import SimulationInputError
-from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.measured_models import measured_facts
 from firsttoken.simulation.measured_runs import NEEDED, MeasuredRun, engine_of, read_runs
 from firsttoken.simulation.replay import Replay, Replayed
 from firsttoken.simulation.replay_report import Errors, report
-from firsttoken.simulation.settings import EngineSettings
-from firsttoken.simulation.step_table import step_table
-from firsttoken.simulation.workload import Between, Workload
 
 COLUMNS = (*NEEDED, "backend_version", "pp_size", "attention_dp_size", "moe_ep_size")
 LLAMA = {
@@ -210,12 +206,3 @@ def test_first_requests_pass_the_api_server_one_after_the_other_and_wait_for_it(
     serial = engine_of(run()).model.api_seconds(16)
     # Every tenth request is a first one; on average half of the 64 are before it.
     assert many.ttft - one.ttft > 0.1 * 32 * serial * 0.9
-
-
-def test_clients_that_start_later_are_served_later() -> None:
-    engine = engine_of(run())
-    table = step_table(engine.model, 64, 4)
-    given = Workload(Between(8, 8), Between(4, 4)).requests(0, count=4)
-    late = FastEngine(given, EngineSettings(64, 4, 100), table).run_closed(2, starts=np.array([0.0, 1.0]))
-    assert late.arrival[:2].tolist() == [0.0, 1.0]
-    assert late.arrival[2] == late.finish[0]

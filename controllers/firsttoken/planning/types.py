@@ -109,7 +109,7 @@ class Prediction:
     tpot: Percentiles
     by_prompt_tokens: Mapping[str, Percentiles]  # TTFT by bucket
     utilization: float  # of what binds
-    binds: str  # Compute | RunningRequests | KVMemory
+    binds: str  # Compute | RunningRequests | KVMemory | APIServer
     ttft_interval: float
     tpot_interval: float
     calibrated: tuple[CalibratedStage, ...] = ()  # the stages that follow measurements of the live fleet

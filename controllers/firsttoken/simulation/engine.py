@@ -49,16 +49,18 @@ class Engine:
         self.finishing: list[Served] = []
         self.arrived, self.unsent, self.ran, self.seats = 0, len(self.rows), 0, 0
         self.decides, self.end, self.link_free, self.preempted = 0.0, 0.0, 0.0, False
+        self.api_free = 0.0  # until when the API server is busy with the prompts sent so far
 
     def send(self, row: int, arrival: float) -> None:
         """Request `row` leaves its client at `arrival`."""
         self.depart(self.rows[row], arrival)
 
     def depart(self, one: Served, arrival: float) -> None:
-        """`one` leaves its client at `arrival`, seconds."""
+        """`one` leaves its client at `arrival`, seconds. The API server takes one after the other."""
         stages = self.settings.stages
         one.arrival = arrival
-        one.ready = arrival + stages.gateway_seconds + stages.input_seconds + stages.input_token_seconds * one.prompt
+        start = max(arrival + stages.gateway_seconds, self.api_free)
+        one.ready = self.api_free = start + stages.input_seconds + stages.input_token_seconds * one.prompt
         insort(self.coming, one, key=lambda r: r.ready)
 
     def run(self) -> list[Served]:

@@ -47,8 +47,8 @@ def run_until(engine: EngineState, r: int, until: float) -> None:
 
 
 @compiled
-def _send_all(engine: EngineState, r: int, order: Any) -> None:
-    for i in order:
+def _send_all(engine: EngineState, r: int, first: int) -> None:
+    for i in range(first, len(engine.rows)):
         send(engine.rows, engine.replicas[r], i, engine.rows[i].arrival)
 
 
@@ -87,9 +87,7 @@ class FastEngine:
 
     def send_all(self, first: int = 0) -> None:
         """Every request from number `first` on at its own arrival."""
-        own = self.requests
-        ready = own.arrival[first:] + self.settings.stages.input_token_seconds * own.prompt_tokens[first:]
-        _send_all(self.state, 0, first + np.argsort(ready, kind="stable"))
+        _send_all(self.state, 0, first)
 
     def run_until(self, until: float) -> None:
         """See the function of this name."""
@@ -101,13 +99,11 @@ class FastEngine:
         self.run_until(np.inf)
         return self.outcome()
 
-    def run_closed(
-        self, clients: int, think_seconds: float = 0.0, *, starts: NDArray[np.float64] | None = None
-    ) -> Outcome:
+    def run_closed(self, clients: int, think_seconds: float = 0.0) -> Outcome:
         """`clients` that each send the next request that long after the last token of the one before reaches them.
 
-        The arrivals of the requests are ignored; the first ones are sent at time 0, or at `starts` (seconds, one for
-        each client, rising). Raises SimulationInputError.
+        The arrivals of the requests are ignored; the first ones are sent at time 0. Raises
+        SimulationInputError.
         """
         if clients < 1 or not 0 <= think_seconds < np.inf:
             raise SimulationInputError(
@@ -118,7 +114,7 @@ class FastEngine:
         first = min(clients, len(self.requests))
         rep["closed"], rep["cursor"], rep["think"] = 1, first, think_seconds
         for i in range(first):
-            self.send(i, 0.0 if starts is None else float(starts[i]))
+            self.send(i, 0.0)
         self.run_until(np.inf)
         return self.outcome()
 

@@ -13,10 +13,14 @@ from firsttoken.simulation.state import LOADED, NOBODY, EngineState
 
 @compiled
 def send(rows: Any, rep: Any, i: int, arrival: float) -> None:
-    """Request `i` leaves its client at `arrival`; the engine can see it when gateway and input processing are done."""
+    """Request `i` leaves its client at `arrival`; the engine can see it when gateway and input processing are done.
+
+    The API server is one process: it takes requests in the order they are sent, one at a time.
+    """
     row = rows[i]
     row.arrival = arrival
-    row.ready = arrival + rep.gateway + rep.input + rep.input_token * row.prompt
+    row.ready = max(arrival + rep.gateway, rep.api_free) + rep.input + rep.input_token * row.prompt
+    rep.api_free = row.ready
     expect(rows, rep, i)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firsttoken.planning.timing.device import Device
 from firsttoken.planning.timing.efficiency import Efficiencies, efficiencies
@@ -18,7 +17,6 @@ from firsttoken.simulation.measured_runs import (
     MeasuredRun,
     engine_of,
 )
-from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.settings import EngineSettings
 from firsttoken.simulation.step_table import StepTable, step_table
 from firsttoken.simulation.workload import Between, Workload
@@ -80,18 +78,5 @@ class Replay:
 def _means(run: MeasuredRun, settings: EngineSettings, table: StepTable, seed: int) -> tuple[float, float]:
     prompts, outputs = (Between(max(1, int(SHORTEST * n)), n) for n in (run.prompt, run.output))
     given = Workload(prompts, outputs).requests(seed, count=REQUESTS_A_CLIENT * run.clients)
-    starts = _starts(given, settings, run.clients)
-    outcome = FastEngine(given, settings, table).run_closed(run.clients, starts=starts)
-    ttft = outcome.ttft
-    ttft[: len(starts)] += starts  # the clients' clocks run from 0
-    return float(ttft.mean()), float(np.nanmean(outcome.tpot)) if run.output > 1 else float("nan")
-
-
-def _starts(given: Requests, settings: EngineSettings, clients: int) -> NDArray[np.float64]:
-    """When the API server gets to the first request of each client, seconds: it is one process, and all are there at 0.
-
-    Later requests come one by one, seldom two within the time that one takes it.
-    """
-    stages, first = settings.stages, min(clients, len(given))
-    each = stages.input_seconds + stages.input_token_seconds * given.prompt_tokens[:first]
-    return np.asarray(np.concatenate(([0.0], np.cumsum(each[:-1]))))
+    outcome = FastEngine(given, settings, table).run_closed(run.clients)
+    return float(outcome.ttft.mean()), float(np.nanmean(outcome.tpot)) if run.output > 1 else float("nan")

@@ -36,8 +36,8 @@ ROW = np.dtype(
     ]
 )  # fmt: skip
 # `cover`: leading blocks whose hash is in the prefix cache by this request or another; `private`: the others it holds.
-# `next`: in the list of those not yet arrived, or of those waiting. `queued`: when its first step was decided. `base`: tokens
-# generated when it was admitted last, up to which it prefills. `ran`: number of its last step. `seat`: of admission.
+# `next`: in the list of those not yet arrived, or of those waiting. `queued`: when its first step was decided. `base`:
+# tokens generated when it was admitted last, up to which it prefills. `ran`: number of its last step. `seat`: of admission.
 # `own`: of a preempted one, the node of its full blocks that nobody shares, `own_from` blocks after its beginning.
 # `lost` of a replica: a group was evicted since copies of its blocks were last looked for.
 
@@ -63,6 +63,8 @@ REPLICA = np.dtype(
         *((name, np.float64) for name in (
             "gateway", "input", "input_token", "delivery", "think", "start", "end", "total", "clipped", "seconds",
             "gpu", "bin_seconds", "decides",
+            # until when the API server is busy with the prompts sent so far
+            "api_free",
             # the way that KV comes: set-up, seconds a token, and until when it is taken
             "link_set_up", "link_token", "link_free",
         )),

@@ -16,6 +16,7 @@ BINDS = {
     "Compute": "the time of steps (Compute)",
     "RunningRequests": "the places of running requests (RunningRequests)",
     "KVMemory": "KV memory (KVMemory)",
+    "APIServer": "the time of the API server, which is one process (APIServer)",
 }
 GB = 10**9  # as in the planner's reasons, so that figures can be compared
 

@@ -5,7 +5,9 @@ from itertools import pairwise
 
 import pytest
 
+from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.demand import RequestShape
+from firsttoken.planning.load.goodput import largest_rate
 from firsttoken.planning.load.replica import DEFAULT_BOUNDS, LoadModel
 from firsttoken.planning.workload import bucket_names
 from planning.load.cases import (
@@ -24,6 +26,7 @@ from planning.load.cases import (
     staged,
     wait,
 )
+from planning.timing.models import LLAMA_8B
 
 FIXED = shape((1000, 1000), (200, 200))
 
@@ -54,6 +57,20 @@ def test_prefill_utilisation_follows_the_rate(engine: Engine) -> None:
 def test_a_long_prompt_load_is_bound_by_compute() -> None:
     state = SMALL.load(CODE).state(1.2 * capacity(SMALL, CODE))
     assert (state.binds, state.saturated) == ("Compute", True)
+
+
+def test_short_prompts_are_bound_by_the_api_server() -> None:
+    """It takes one request at a time: no replica carries more than one over what that takes, however fast the GPU."""
+    short = shape((100, 200), (20, 40))
+    engine = Engine(LLAMA_8B, "nvidia-h100-80gb", 1, EngineLimits(8192, 1024, 400_000))
+    load, most = engine.load(short), 1 / engine.model.api_seconds(round(short.prompts.mean))
+    state = load.state(1.2 * most)
+    assert (state.binds, state.saturated) == ("APIServer", True)
+    assert state.ttft.p50 > 10
+    calm, busy = load.state(0.01 * most), load.state(0.9 * most)
+    # M/D/1: rho / (2 (1 - rho)) services.
+    assert busy.ttft.p50 - calm.ttft.p50 >= 0.9 / (2 * 0.1) / most
+    assert 0.9 * most < largest_rate(load, ()).rate < most
 
 
 def test_few_places_bind() -> None:

@@ -72,8 +72,15 @@ class StepCurves:
         self._family = {token_budget: self}
         uncached = shape.mean_uncached
         pairs = sum(c.share * c.uncached * (c.cached + c.uncached / 2) for c in shape.prompt_classes)
+        self.mean_api, self.square_api = self._input()  # of what a request takes in the API server; seconds, squared
         self.typical = max(1, round(shape.square_uncached / uncached))  # prompt in which the average prefill token lies
         self._reach = pairs / uncached  # keys that the average prefill token attends to
+
+    def _input(self) -> tuple[float, float]:
+        once, prompts = self.model.api_seconds(0), self.shape.prompts
+        token = self.model.api_seconds(1) - once
+        square = once**2 + 2 * once * token * prompts.mean + token**2 * prompts.second_moment
+        return once + token * prompts.mean, square
 
     def for_budget(self, token_budget: int) -> "StepCurves":
         """The same with another budget, sharing what doesn't depend on it; one for each budget."""

@@ -42,7 +42,7 @@ class Goodput:
 
     rate: float
     binding: Target | None  # the promise that a higher rate breaks by most; None: the engine's capacity
-    binds: str  # Compute | RunningRequests | KVMemory: the scarcest resource there
+    binds: str  # Compute | RunningRequests | KVMemory | APIServer: the scarcest resource there
     load: LoadModel | None = None  # of the replica, where a promise binds
 
     @cached_property
@@ -186,11 +186,15 @@ def _idle(load: LoadModel) -> Replica:
 
 
 def ceiling(load: LoadModel) -> float:
-    """A rate that the engine can't reach: full steps without decodes, or places taken by the fastest decodes."""
+    """A rate that the engine can't reach: full steps without decodes, places taken by the fastest decodes, or the API
+    server with a request at every moment.
+    """
     curves, shape, engine = load.curves, load.curves.shape, load.engine
     bounds = []
     if load.role != DECODE:
         bounds.append(curves.room(0) / (shape.mean_uncached * curves.full(0)))
     if load.role != PREFILL and shape.mean_decodes:
         bounds.append(engine.max_running / (shape.mean_decodes * curves.decode(1)))
+    if curves.mean_api:
+        bounds.append(1 / curves.mean_api)
     return 1.05 * min(bounds, default=1 / curves.decode(1))

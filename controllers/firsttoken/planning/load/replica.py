@@ -33,7 +33,7 @@ class ReplicaState:
 
     utilization: float  # of the scarcest resource, which `binds` names
     running: float  # requests that decode, mean
-    binds: str  # Compute | RunningRequests | KVMemory
+    binds: str  # Compute | RunningRequests | KVMemory | APIServer
     saturated: bool  # more arrives than can be served; times are then what they are after ten minutes of it
     ttft: Percentiles
     tpot: Percentiles

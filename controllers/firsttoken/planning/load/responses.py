@@ -12,7 +12,7 @@ from firsttoken.planning.load.probability import percentile
 from firsttoken.planning.load.routers import ALONE, Router
 from firsttoken.planning.load.steady import DECODE, PREFILL, solve
 from firsttoken.planning.load.token_times import TokenTimes
-from firsttoken.planning.load.waiting import LEAST_SLACK, NO_WAIT, Tail, Waiting, waiting
+from firsttoken.planning.load.waiting import LEAST_SLACK, NO_WAIT, OVERLOAD_SECONDS, Tail, Waiting, waiting
 from firsttoken.planning.types import Percentiles
 
 NEVER = 1e-4  # a probability that counts as 0
@@ -26,6 +26,7 @@ class Handover:
     """
 
     decode_step: float  # there, at its own batch
+    input: float = 0.0  # mean wait for the API server there
     boundaries: float = 0.0  # mean wait for a step there, first to ask for the KV and again when it has come
     uneven: float = 0.0  # width of an even distribution that scatters as much
     queue: float = 0.0  # mean wait for KV of others on the link
@@ -104,6 +105,7 @@ class Replica:
         self._decode = decode = curves.decode(max(1.0, n)) if n > 0 else 0.0
         self._token = max(0.0, curves.full(n) - decode) / curves.room(n) if role != DECODE else 0.0
         self._steps: dict[PromptClass, PromptSteps] = {}
+        self._input_wait = self._waiting_for_input()
         self._others = min(1.0, min(1.0, self._near) * rate * curves.shape.mean_uncached * self._token)
 
     @cached_property
@@ -142,11 +144,12 @@ class Replica:
         if self.role == DECODE:
             return _Class(prompt.share, self.steady.tpot, 0.0, 0.0)
         seconds, _, left = self.steps(prompt)
-        fixed = self.curves.model.api_seconds(prompt.tokens) + seconds
+        fixed = self._input_wait + self.curves.model.api_seconds(prompt.tokens) + seconds
         if self.role == PREFILL:
             fixed += self._moved(prompt.tokens)
         if self._handover:
-            fixed += self.curves.model.api_seconds(prompt.tokens) + self._handover.decode_step
+            again = self._handover.input + self._handed_over_together() + self.curves.model.api_seconds(prompt.tokens)
+            fixed += again + self._handover.decode_step
         room, token = self.curves.chunk(self.steady.running), self._token * self.curves.stages
         # Within a class prefill is linear in the length. A step has a least time, which its tokens do not add to; over
         # several steps that is part of what a token takes.
@@ -156,6 +159,19 @@ class Replica:
         if self._handover:
             spread = math.hypot(spread, self._handover.uneven)
         return _Class(prompt.share, fixed, spread, left)
+
+    def _waiting_for_input(self) -> float:
+        """Mean wait for the API server, seconds: an M/G/1 queue. Of an overload, what it is after ten minutes."""
+        share = self.steady.api_share
+        mean = self.steady.rate * self.curves.square_api / 2 / max(LEAST_SLACK, 1 - share)
+        return mean + max(0.0, 1 - 1 / share if share else 0.0) * OVERLOAD_SECONDS
+
+    def _handed_over_together(self) -> float:
+        """Mean wait for the decode side's API server behind prompts that ended in the same prefill step, seconds."""
+        arrivals = self.steady.rate * self.curves.steps(0.0).single
+        together = arrivals / -math.expm1(-arrivals) if arrivals else 1.0
+        most = max(1.0, self.curves.room(0.0) / self.curves.typical)
+        return (min(most, together) - 1) / 2 * self.curves.mean_api
 
     def _moved(self, tokens: int) -> float:
         """Seconds from the end of a prefill until its KV is at a decode engine, and the next step there begins.
@@ -173,6 +189,7 @@ class Replica:
         free = max(LEAST_SLACK, 1 - self.steady.rate * token * prompts.mean)
         return Handover(
             decode_step=self.curves.decode(self.steady.running + 1),
+            input=self._input_wait,
             boundaries=2 * wait.busy * (wait.ahead + wait.step / 2),
             uneven=math.sqrt(2) * wait.busy * wait.step,
             queue=self.steady.rate * token**2 * prompts.second_moment / 2 / free,

@@ -20,6 +20,7 @@ SERVE, PREFILL, DECODE = "serve", "prefill", "decode"
 COMPUTE = "Compute"  # prompts arrive faster than steps filled with them can take
 RUNNING_REQUESTS = "RunningRequests"  # more requests in flight than may run
 KV_MEMORY = "KVMemory"  # more context in flight than the KV cache holds
+API_SERVER = "APIServer"  # prompts arrive faster than its one process takes them in
 
 PRECISION = 1e-7  # of the fixed point, relative
 BATCH_ROUNDS = 3  # prompts a step and the step's time depend on each other; three rounds settle it
@@ -41,16 +42,18 @@ class Steady:
     prefill_share: float  # of prefill capacity in use (rho)
     running_share: float  # of max_running
     kv_share: float  # of the KV cache
+    api_share: float  # of the API server's time
 
     @property
     def utilization(self) -> float:
         """Of the scarcest resource."""
-        return max(self.prefill_share, self.running_share, self.kv_share)
+        return max(self.prefill_share, self.running_share, self.kv_share, self.api_share)
 
     @property
     def binds(self) -> str:
         """The scarcest resource."""
         shares = {COMPUTE: self.prefill_share, RUNNING_REQUESTS: self.running_share, KV_MEMORY: self.kv_share}
+        shares[API_SERVER] = self.api_share
         return max(shares, key=lambda name: shares[name])
 
     @property
@@ -89,6 +92,7 @@ def solve(curves: StepCurves, limits: EngineLimits, rate: float, role: str = SER
         prefill_share=prefill,
         running_share=wanted / min(limits.max_running, tokens),
         kv_share=wanted * context / kv_tokens,
+        api_share=rate * curves.mean_api,
     )
 
 
