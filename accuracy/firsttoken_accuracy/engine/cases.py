@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firsttoken.planning.timing.step import StepModel
 from firsttoken.simulation.fast import FastEngine
 from firsttoken.simulation.outcome import Outcome
+from firsttoken.simulation.quantiles import quantile
 from firsttoken.simulation.requests import Requests, requests
 from firsttoken.simulation.settings import EngineSettings
 from firsttoken.simulation.step_table import StepTable, step_table
@@ -141,11 +140,7 @@ def _compare(answers: Sequence[Answer], found: Outcome, at: float) -> list[Quant
     tpot = at * (found.finish - found.first) / (found.requests.output_tokens - 1)
     pairs = {"TTFT": ([a.ttft for a in answers], ttft), "TPOT": ([a.tpot for a in answers], tpot)}
     return [
-        Quantiles(metric, p, _quantile(np.array(measured), p), _quantile(predicted, p))
+        Quantiles(metric, p, quantile(np.array(measured), p / 100), quantile(predicted, p / 100))
         for metric, (measured, predicted) in pairs.items()
         for p in (50, 95)
     ]
-
-
-def _quantile(values: NDArray[np.float64], percentile: int) -> float:
-    return float(np.sort(values)[math.ceil(percentile / 100 * len(values)) - 1])

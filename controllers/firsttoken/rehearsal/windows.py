@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from firsttoken.planning.workload import bucket_names
 from firsttoken.rehearsal.serving import LOST, Fate, Serving
+from firsttoken.simulation.quantiles import quantile
 
 ALL = "all"
 
@@ -53,7 +54,7 @@ def _cell(serving: Serving, rows: NDArray[np.int64], time: tuple[float, float], 
     fates = serving.fate[rows]
     done = rows[(fates == Fate.SENT) & ~np.isnan(serving.fleet.rows["first"][rows])]
     ttft = serving.ttft(done)
-    p50, p95 = (float(np.quantile(ttft, q, method="inverted_cdf")) if len(ttft) else float("nan") for q in (0.5, 0.95))
+    p50, p95 = (quantile(ttft, q) for q in (0.5, 0.95))
     return Cell(
         start=time[0],
         end=time[1],

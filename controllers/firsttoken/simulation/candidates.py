@@ -21,6 +21,7 @@ from firsttoken.planning.workload import resolve
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.fleet_outcome import FleetOutcome
 from firsttoken.simulation.from_plan import Profiles
+from firsttoken.simulation.quantiles import quantile
 from firsttoken.simulation.results import BucketSummary, summarize
 from firsttoken.simulation.service_run import Traffic, run_service
 from firsttoken.simulation.workload import service_workload
@@ -169,7 +170,7 @@ def _missed(outcome: FleetOutcome, promises: Sequence[Target]) -> Iterator[str]:
         times = times[~np.isnan(times)]
         if len(times) * (1 - promise.percentile / 100) < LEAST_BEYOND:
             continue
-        seconds = float(np.quantile(times, promise.percentile / 100))
+        seconds = quantile(times, promise.percentile / 100)
         if seconds > promise.seconds * SCATTER:
             yield f"{describe(promise)} ({milliseconds(seconds)})"
 

@@ -12,6 +12,11 @@ RATIO = 1.02
 BINS = math.ceil(math.log(1e11) / math.log(RATIO))
 
 
+def quantile(values: NDArray[np.float64], share: float) -> float:
+    """The smallest of `values` that `share` of them do not exceed; NaN of none. The one rule wherever one is told."""
+    return float(np.quantile(values, share, method="inverted_cdf")) if len(values) else math.nan
+
+
 class LogHistogram:
     """Counts of times in bins that grow with the time; seconds. Bounded memory, however many are added."""
 
@@ -72,4 +77,4 @@ class Kept:
 
     def quantile(self, share: float) -> float:
         """The smallest time that `share` of them do not exceed; NaN of none."""
-        return float(np.quantile(self._all, share, method="inverted_cdf")) if self.count else math.nan
+        return quantile(self._all, share)

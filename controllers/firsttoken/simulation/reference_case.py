@@ -24,6 +24,7 @@ from firsttoken.simulation.fleet import Fleet
 from firsttoken.simulation.fleet_outcome import FleetOutcome
 from firsttoken.simulation.fleet_shape import colocated
 from firsttoken.simulation.outcome import Outcome
+from firsttoken.simulation.quantiles import quantile
 from firsttoken.simulation.results import BucketSummary, summarize
 from firsttoken.simulation.settings import EngineSettings
 from firsttoken.simulation.step_table import StepTable, step_table
@@ -166,7 +167,7 @@ def _users(built: Built, rate: float, seconds: float, seed: int) -> dict[str, An
     return {
         "users": users,
         "waiting": users.times["queue"].mean / users.times["ttft"].mean,
-        "decode_p95": float(np.percentile(outcome.finish - outcome.first, 95)),
+        "decode_p95": quantile(outcome.finish - outcome.first, 0.95),
         "busy": busy(outcome),
     }
 
@@ -199,7 +200,7 @@ def _full(full: Outcome) -> dict[str, Any]:
         "most_running": full.totals.peak_running,
         "rate": REPLICAS * int((full.finish <= seconds).sum()) / seconds,
         "full_busy": float(bins["gpu"].sum()) / seconds,
-        "full_ttft_p95": float(np.percentile(full.ttft, 95)),
+        "full_ttft_p95": quantile(full.ttft, 0.95),
         "full_compute": full.compute[:last],
     }
 
