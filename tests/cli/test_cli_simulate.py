@@ -8,12 +8,15 @@ import xml.dom.minidom
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cli import samples
 from cli.conftest import Run
+from firsttoken.simulation.workload_file import read_workload
 from firsttoken_operator.cli.svg import Line, bar_chart, line_chart, nice
 from simulation.test_measured_runs import table
 
+REPOSITORY = Path(__file__).parents[2]
 TRACE = "arrival,prompt_tokens,output_tokens\n0,700,20\n0.5,1200,20\n1.0,9000,20\n"
 
 
@@ -28,6 +31,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "trace.csv").write_text(TRACE, encoding="utf-8")
     (tmp_path / "bytes.csv").write_bytes(TRACE.encode().replace(b"700", b"\xff"))
     (tmp_path / "old.csv").write_bytes(TRACE.replace("1200", "0").replace("\n", "\r").encode())
+    (tmp_path / "once.csv").write_text(TRACE.replace("\n0.5,", "\n0,").replace("\n1.0,", "\n0,"), encoding="utf-8")
+    (tmp_path / "bursts.yaml").write_text("arrivals: {burstiness: 0.5}", encoding="utf-8")
     (tmp_path / "runs.csv").write_text("\n".join(table({"osl": "64"}, {"system": "abacus"})), encoding="utf-8")
     return tmp_path
 
@@ -114,9 +119,116 @@ def test_the_page_stands_alone_and_its_charts_are_well_formed(cli: Run, folder: 
     assert set(re.findall(r"https?://[^\"<]*", page)) == {"http://www.w3.org/2000/svg"}
 
 
+BURSTS = """
+arrivals: {requestsPerSecond: 5, burstiness: 0.3, swing: 0.5, periodSeconds: 20, peakSeconds: 10}
+promptTokens: {low: 100, high: 200}
+outputTokens: {p50: 20, p95: 40}
+prefixes: {tokens: 64, count: 3, zipf: 1, share: 0.5}
+router: RoundRobin
+"""
+CANARY = "canary: {weight: 0.25, engine: {tokenBudget: 256, prefillShare: 0.5, watermark: 0.1}}"
+PRIORITIES = "{priorities: [{priority: 0, share: 0.5}, {priority: 5, share: 0.5}], engine: {priorities: true}}"
+
+
+def test_a_workload_file_says_what_arrives_and_who_serves_it(cli: Run, folder: Path) -> None:
+    (folder / "bursts.yaml").write_text(BURSTS, encoding="utf-8")
+    asked = ("simulate", "-f", folder / "service.yaml", "--duration", "60s", "-o", "json")
+    found, plain = (json.loads(cli(*asked, *more).out) for more in (("--workload", folder / "bursts.yaml"), ()))
+    assert found["traffic"]["requestsPerSecond"] == 5
+    counts = {name: bucket["requests"] for name, bucket in found["byPromptTokens"].items()}
+    assert counts["64-256"] == counts["all"] == pytest.approx(300, rel=0.3)
+    assert plain["byPromptTokens"]["64-256"]["requests"] == 0
+    assert 0.1 < found["byPromptTokens"]["all"]["hitRate"] < 0.4
+    taken = [one["requests"] for one in found["replicas"]]
+    assert max(taken) - min(taken) <= 1  # round robin
+
+
+def test_a_canary_gets_its_share_and_is_shown_beside_stable(cli: Run, folder: Path) -> None:
+    (folder / "canary.yaml").write_text(CANARY, encoding="utf-8")
+    asked = ("simulate", "-f", folder / "service.yaml", "--duration", "60s", "--rate", "8")
+    asked += ("--workload", folder / "canary.yaml")
+    arms = json.loads(cli(*asked, "-o", "json").out)["arms"]
+    numbers = {arm: found["all"]["requests"] for arm, found in arms.items()}
+    assert numbers["canary"] / sum(numbers.values()) == pytest.approx(0.25, abs=0.06)
+    assert arms["canary"]["all"]["ttftSeconds"] != arms["stable"]["all"]["ttftSeconds"]
+    assert re.search(r"WHAT +stable +canary +CHANGE", cli(*asked).out)
+
+
+def test_clients_send_when_they_are_answered(cli: Run, folder: Path) -> None:
+    (folder / "clients.yaml").write_text("clients: {count: 4, requestsEach: 5, thinkSeconds: 1}", encoding="utf-8")
+    asked = ("--workload", folder / "clients.yaml", "-o", "json")
+    found = json.loads(cli("simulate", "-f", folder / "smaller.yaml", *asked).out)
+    assert found["requests"] == 20
+    assert found["replicas"][0]["peakRunning"] <= 4
+    assert found["seconds"] > 4  # of thinking
+
+
+def test_every_example_of_a_workload_file_can_be_read() -> None:
+    found = sorted((REPOSITORY / "examples" / "workloads").glob("*.yaml"))
+    assert len(found) >= 4
+    for path in found:
+        read_workload(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+
+
+def test_priorities_count_where_the_engines_have_them_and_are_refused_elsewhere(cli: Run, folder: Path) -> None:
+    (folder / "priorities.yaml").write_text(PRIORITIES, encoding="utf-8")
+    asked = ("simulate", "-f", folder / "service.yaml", "-o", "json")
+    assert cli(*asked, "--duration", "20s", "--rate", "4", "--workload", folder / "priorities.yaml").code == 0
+    (folder / "urgent.csv").write_text(
+        "arrival,prompt_tokens,output_tokens,priority\n0,700,20,5\n0.1,700,20,0\n", encoding="utf-8"
+    )
+    result = cli(*asked, "--trace", folder / "urgent.csv")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "has priorities, and the engines serve first come, first served" in result.err
+    (folder / "on.yaml").write_text("engine: {priorities: true}", encoding="utf-8")
+    assert cli(*asked, "--trace", folder / "urgent.csv", "--workload", folder / "on.yaml").code == 0
+
+
+def test_more_than_is_served_is_said_and_not_shown_as_steady(cli: Run, folder: Path) -> None:
+    asked = ("simulate", "-f", folder / "smaller.yaml", "--duration", "40s", "--rate")
+    over, calm = (json.loads(cli(*asked, rate, "-o", "json").out) for rate in ("60", "2"))
+    assert (over["queueGrows"], calm["queueGrows"]) == (True, False)
+    assert over["queued"]["atLastArrival"] > over["queued"]["halfway"] > 0
+    assert "more arrives than is served" in cli(*asked, "60").out
+    begin, end = calm["utilizationWindowSeconds"]
+    assert 0 < begin < end <= 40
+
+
+def test_a_shipped_trace_has_a_name_and_two_services_of_one_name_are_told_apart(cli: Run, folder: Path) -> None:
+    asked = ("simulate", "-f", folder / "service.yaml", "--trace", "azure_conversation_2023.csv", "--duration", "30s")
+    assert json.loads(cli(*asked, "-o", "json").out)["requests"] > 10
+    shown = cli(*asked, "--compare", folder / "service.yaml").out
+    assert re.search(r"WHAT +kb-assistant \(1\) +kb-assistant \(2\) +CHANGE", shown)
+    for what in ("queue P95", "prefill P95", "CACHE HITS", "PREEMPTED"):
+        assert what in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("arrivals: {burstiness: 0}", "arrivals.burstiness: Input should be greater than 0"),
+        ("arrivals: {rate: 3}", "arrivals.rate: is not known"),
+        ("promptTokens: {p50: 5}", "promptTokens: give p50 and p95, or low and high"),
+        ("priorities: [{priority: 0, share: 0.5}]", "don't add up to 1"),
+        ("router: Fastest", "router: Input should be 'RoundRobin'"),
+        ("canary: {weight: 1, engine: {}}", "canary.weight: Input should be less than 1"),
+        ("engine: {tokenBudget: 100000}", "tokenBudget is 100000, above the plan's"),
+        ("[1]", "holds no mapping"),
+        ("a: {", "workload.yaml:"),
+    ],
+)
+def test_a_wrong_workload_file_is_one_line(cli: Run, folder: Path, text: str, said: str) -> None:
+    (folder / "workload.yaml").write_text(text, encoding="utf-8")
+    result = cli("simulate", "-f", folder / "service.yaml", "--workload", folder / "workload.yaml")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert said in result.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (("--trace", "{}/once.csv", "--rate", "3"), 2, "all requests arrive at once, so --rate can't stretch them"),
+        (("--trace", "{}/once.csv", "--workload", "{}/bursts.yaml"), 2, "--trace and arrivals of --workload both say"),
         (("--rate", "0"), 2, "--rate is 0: give requests a second, above 0"),
         (("--rate", "nan"), 2, "--rate is nan"),
         (("--rate", "1e7"), 2, "--rate is 1e+07: give requests a second, above 0 and at most 1,000,000"),

@@ -139,9 +139,22 @@ Compare = Annotated[
     str | None,
     _value("FILE", "Another service, under the same requests beside the first.", "--compare"),
 ]
+WorkloadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        metavar="FILE",
+        help="Arrivals, lengths, prefixes, priorities, router, engine options and a canary, from a YAML file.",
+        show_default=False,
+    ),
+]
 Trace = Annotated[
     str | None,
-    _value("FILE", "Requests from a CSV or JSONL file, or - (standard input), instead of spec.workload.", "--trace"),
+    _value(
+        "FILE",
+        "Requests from a CSV or JSONL file, - (standard input) or a shipped excerpt by name, instead of spec.workload.",
+        "--trace",
+    ),
 ]
 Duration = Annotated[
     str | None,

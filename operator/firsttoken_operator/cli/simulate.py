@@ -4,7 +4,9 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from firsttoken.api.documents import read as read_documents
 from firsttoken.api.quantities import duration_seconds
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceService, InferenceServiceSpec
@@ -16,8 +18,9 @@ from firsttoken.planning.workload import resolve
 from firsttoken.simulation.errors import SimulationInputError
 from firsttoken.simulation.requests import Requests
 from firsttoken.simulation.service_run import ServiceRun, Traffic, drawn_traffic, run_service, traced_traffic
-from firsttoken.simulation.traces import read_trace
-from firsttoken_operator.cli import model_config, simulate_html, simulate_view
+from firsttoken.simulation.traces import EXCERPTS, excerpt, read_trace
+from firsttoken.simulation.workload_file import AS_PLANNED, WorkloadFile, read_workload
+from firsttoken_operator.cli import files, model_config, simulate_html, simulate_view
 from firsttoken_operator.cli.console import echo, show
 from firsttoken_operator.cli.errors import AnswerIsNo, BadInput, ExitCode
 from firsttoken_operator.cli.files import STDIN, STDIN_NAME, Unreadable, large
@@ -37,6 +40,7 @@ class Question:
     paths: Sequence[str]
     compare: str | None
     trace: str | None
+    workload: str | None
     duration: str | None
     rate: float | None
     seed: int
@@ -63,9 +67,14 @@ def simulate(question: Question, *, output: str) -> ExitCode:
     if question.compare is not None:
         services.append(_service([question.compare], question))
     try:
-        traffic = _traffic(services[0], question, seconds)
+        given = _workload(question.workload)
+        traffic = _traffic(services[0], question, seconds, given)
         compiled()
-        runs = [_run(service, services[0], traffic, question.seed) for service in services]
+        bounds = tuple(services[0].spec.measurement.prompt_token_buckets)  # side by side, so the same for both
+        runs = [
+            run_service(name, s.plan, s.facts, s.profiles, traffic, bounds=bounds, seed=question.seed, given=given)
+            for name, s in zip(_names(services), services, strict=True)
+        ]
     except SimulationInputError as error:
         raise BadInput(str(error)) from error
     _emit(runs, question, output)
@@ -120,17 +129,43 @@ def _service(paths: Sequence[str], question: Question) -> Service:
     return Service(name, spec, plan, facts, profiles)
 
 
-def _traffic(service: Service, question: Question, seconds: float | None) -> Traffic:
+def _names(services: Sequence[Service]) -> list[str]:
+    """Two of one name are told apart by their order."""
+    names = [service.name for service in services]
+    return names if len(set(names)) == len(names) else [f"{name} ({n})" for n, name in enumerate(names, start=1)]
+
+
+def _workload(path: str | None) -> WorkloadFile:
+    """Raises BadInput: the file can't be read, or what it holds is wrong; SimulationInputError: the same of a field."""
+    if path is None:
+        return AS_PLANNED
+    (source,) = files.read([path])
+    if isinstance(source, files.Unreadable):
+        raise BadInput(f"--workload {path}: {source.why}")
+    documents = list(read_documents(source.text))
+    if len(documents) != 1:
+        raise BadInput(f"--workload {path}: holds {len(documents)} documents: give one workload a file")
+    (document,) = documents
+    for cause in document.causes[:1]:
+        raise BadInput(f"{path}:{cause.line or document.line_of(cause.at)}: {cause.message}")
+    return read_workload(document.value, path)
+
+
+def _traffic(service: Service, question: Question, seconds: float | None, given: WorkloadFile) -> Traffic:
     if question.trace is not None:
+        if given.draws:
+            raise BadInput(f"--trace and {', '.join(given.draws)} of --workload both say what arrives: leave one out")
         name = STDIN_NAME if question.trace == STDIN else question.trace
-        return traced_traffic(_trace(question, question.trace), name, seconds=seconds, rate=question.rate)
+        shipped = name in EXCERPTS and not Path(name).exists()
+        found = excerpt(name) if shipped else _trace(question, question.trace)
+        return traced_traffic(found, name, seconds=seconds, rate=question.rate)
     try:
         work = choose_lengths(service.spec, service.facts, resolve(service.spec.workload)).workload
     except InfeasibleError as error:  # planned already, so this is not expected
         raise AnswerIsNo(error.infeasible.message) from error
     return drawn_traffic(
         service.plan, work, seconds=DEFAULT_SECONDS if seconds is None else seconds, rate=question.rate,
-        seed=question.seed,
+        seed=question.seed, given=given,
     )  # fmt: skip
 
 

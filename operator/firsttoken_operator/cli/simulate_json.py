@@ -1,6 +1,7 @@
 """A simulated service for programs: plain values, seconds, shares as fractions, null where there is nothing to say."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from firsttoken.planning.types import Percentiles
@@ -26,10 +27,18 @@ def document(run: ServiceRun, seed: int) -> dict[str, Any]:
         "requests": len(run.outcome.requests),
         "refused": run.refused,
         "seconds": run.seconds,
+        "queueGrows": run.overloaded,
+        "queued": dict(zip(("halfway", "atLastArrival"), run.backlog, strict=True)),
+        "utilizationWindowSeconds": list(run.window),
         "outputTokensPerSecond": run.output_rate(),
-        "byPromptTokens": {name: _bucket(bucket) for name, bucket in run.buckets.items()},
+        "byPromptTokens": _buckets(run.buckets),
+        **({"arms": {arm: _buckets(found) for arm, found in run.arms.items()}} if run.arms else {}),
         "replicas": [_replica(run, number, one) for number, one in enumerate(run.outcome.replicas)],
     }
+
+
+def _buckets(found: Mapping[str, BucketSummary]) -> dict[str, Any]:
+    return {name: _bucket(bucket) for name, bucket in found.items()}
 
 
 def _bucket(bucket: BucketSummary) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A simulated service for people: TTFT by prompt length, where it goes, and what the replicas did; two side by side."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -23,9 +23,13 @@ def view(runs: Sequence[ServiceRun], seed: int) -> list[RenderableType]:
     parts += [Text(line) for run in runs for line in notes(run, alone=len(runs) == 1)]
     if len(runs) == 1:
         parts += [heading("By prompt tokens"), _indented(_buckets(first))]
-        parts += [heading("Where TTFT goes (mean of each stage)"), _indented(_stages(first))]
+        parts += [heading("Where TTFT goes (of each stage mean, P50, P95, P99)"), _indented(_stages(first))]
+        if first.arms:
+            one, two = first.arms
+            pair = (one, first.arms[one]), (two, first.arms[two])
+            parts += [heading("Canary beside stable"), _indented(_compared(*pair))]
     else:
-        parts += [heading("By prompt tokens"), _indented(_compared(runs[0], runs[1]))]
+        parts += [heading("By prompt tokens"), _indented(_compared(*((run.name, run.buckets) for run in runs)))]
     for run in runs:
         title = "Replicas" if len(runs) == 1 else f"Replicas of {printable(run.name)}"
         parts += [heading(title), _indented(_replicas(run))]
@@ -62,6 +66,14 @@ def notes(run: ServiceRun, *, alone: bool) -> list[str]:
             f"{name}{count(run.refused, 'prompt')} of {run.plan.max_model_length} tokens or more left out, which vLLM "
             "refuses (400): see spec.model.maxModelLength"
         )
+    if run.overloaded:
+        halfway, end = run.backlog
+        said.append(
+            f"{name}more arrives than is served: {end:,} requests wait for their first step at the last arrival, "
+            f"{halfway:,} half-way: no steady state, TTFT grows with --duration; lower the rate or add replicas"
+        )
+    begin, end_ = run.window
+    said.append(f"{name}GPU BUSY and OF PEAK are of {number(begin)} to {number(end_)} s")
     return said
 
 
@@ -78,20 +90,28 @@ def _buckets(run: ServiceRun) -> RenderableType:
 
 def _stages(run: ServiceRun) -> RenderableType:
     shown = [name for name in STAGES if name != "transfer" or len(run.plan.roles) > 1]
-    table = columns("TOKENS", "TTFT", *(name.upper() for name in shown), right=frozenset(range(1, len(shown) + 2)))
+    names = ("TOKENS", "", "TTFT", *(name.upper() for name in shown))
+    table = columns(*names, right=frozenset(range(2, len(shown) + 3)))
     for name, bucket in run.buckets.items():
-        if bucket.requests:
-            table.add_row(name, *(milliseconds(bucket.times[stage].mean) for stage in ("ttft", *shown)))
+        if not bucket.requests:
+            continue
+        times = [bucket.times[stage] for stage in ("ttft", *shown)]
+        table.add_row(name, "mean", *(milliseconds(t.mean) for t in times))
+        for p in PERCENTILES:
+            table.add_row("", p.upper(), *(milliseconds(getattr(t.percentiles, p)) for t in times))
     return table
 
 
-def _compared(first: ServiceRun, second: ServiceRun) -> RenderableType:
+Named = tuple[str, Mapping[str, BucketSummary]]
+
+
+def _compared(first: Named, second: Named) -> RenderableType:
     """Of each figure the first's, the second's, and the change from one to the other."""
     table = columns(
-        "TOKENS", "REQUESTS", "WHAT", *map(_cell, (first.name, second.name)), "CHANGE", right=frozenset((1, 3, 4, 5))
+        "TOKENS", "REQUESTS", "WHAT", *map(_cell, (first[0], second[0])), "CHANGE", right=frozenset((1, 3, 4, 5))
     )
-    for name, one in first.buckets.items():
-        two = second.buckets[name]
+    for name, one in first[1].items():
+        two = second[1][name]
         if not one.requests and not two.requests:
             continue
         for line, (what, a, b) in enumerate(_figures(one, two)):
@@ -99,11 +119,15 @@ def _compared(first: ServiceRun, second: ServiceRun) -> RenderableType:
             table.add_row(
                 *((name, asked) if line == 0 else ("", "")), what, milliseconds(a), milliseconds(b), change(a, b)
             )
+        table.add_row("", "", "CACHE HITS", percent(one.hit_rate), percent(two.hit_rate), NOTHING)
+        table.add_row("", "", "PREEMPTED", str(one.preemptions), str(two.preemptions), NOTHING)
     return table
 
 
 def _figures(one: BucketSummary, two: BucketSummary) -> list[tuple[str, float, float]]:
     found = [(f"TTFT {p.upper()}", getattr(one.ttft, p), getattr(two.ttft, p)) for p in PERCENTILES]
+    stages = [s for s in STAGES if one.times[s].percentiles.p95 > 0 or two.times[s].percentiles.p95 > 0]
+    found += [(f"{s} P95", one.times[s].percentiles.p95, two.times[s].percentiles.p95) for s in stages]
     return [*found, ("TPOT P95", one.tpot.p95, two.tpot.p95)]
 
 

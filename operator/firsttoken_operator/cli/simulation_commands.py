@@ -20,6 +20,7 @@ from firsttoken_operator.cli.options import (
     TableOutput,
     TextOutput,
     Trace,
+    WorkloadOption,
     WorldDuration,
     WorldFile,
     WorldSeed,
@@ -31,6 +32,7 @@ def simulate(
     filename: Files,
     compare: Compare = None,
     trace: Trace = None,
+    workload: WorkloadOption = None,
     duration: Duration = None,
     rate: Rate = None,
     seed: Seed = 0,
@@ -45,6 +47,10 @@ def simulate(
     trace. Without --rate and spec.workload.requestsPerSecond, 70 % of what the plan's replicas carry. With --compare,
     a second service gets the same requests. -o html is a page with charts that needs no other file.
 
+    A workload file says what spec.workload and the plan don't: bursts and daily swings, many shared prefixes,
+    priorities, another router, engine options, a canary with a share of the requests (examples/workloads). --trace
+    azure_conversation_2023.csv, azure_code_2023.csv and mooncake_conversation.jsonl are shipped.
+
     The first run of a version compiles the simulator, which takes about half a minute.
 
     Exit codes: 0 simulated, 1 infeasible, 2 bad input.
@@ -53,6 +59,7 @@ def simulate(
     Examples:
       {program} simulate -f service.yaml
       {program} simulate -f service.yaml --trace requests.csv --rate 5
+      {program} simulate -f service.yaml --workload examples/workloads/bursts.yaml
       {program} simulate -f service.yaml --compare other.yaml --duration 30m
       {program} simulate -f service.yaml -o html > report.html
     """
@@ -62,7 +69,7 @@ def simulate(
     from firsttoken_operator.cli.simulate import Question  # noqa: PLC0415
     from firsttoken_operator.cli.simulate import simulate as run  # noqa: PLC0415
 
-    question = Question(filename, compare, trace, duration, rate, seed, profiles, model_config)
+    question = Question(filename, compare, trace, workload, duration, rate, seed, profiles, model_config)
     end(run(question, output=output.value))
 
 
