@@ -38,7 +38,7 @@ ROW = np.dtype(
 # `cover`: leading blocks whose hash is in the prefix cache by this request or another; `private`: the others it holds.
 # `next`: in the list of those not yet arrived, or of those waiting. `queued`: when its first step was decided. `base`:
 # tokens generated when it was admitted last, up to which it prefills. `ran`: number of its last step. `seat`: of
-# admission. `own`: of a preempted one, the node of its full blocks that nobody shares, `own_from` blocks after its start.
+# admission. `own`: of a preempted one, the node of its full blocks that nobody shares, `own_from` blocks in.
 # `lost` of a replica: a group was evicted since copies of its blocks were last looked for.
 
 REPLICA = np.dtype(
