@@ -63,7 +63,9 @@ class Layouts:
     def promising(self, target: Target, budgets: tuple[int, ...], most_running: int) -> "Layouts":
         """The same with another TPOT promise, colocated with the token budget that carries most then."""
         kept = tuple(p for p in self.serve.promises if p.metric != TPOT)
-        serve, decode = (replace(f, promises=(*kept, target), near=0.0) for f in (self.serve, self.decode))
+        serve, decode = (
+            replace(f, promises=(*kept, target), near=0.0, near_kept=False) for f in (self.serve, self.decode)
+        )
         return Layouts(best_budget(serve, budgets, most_running), self.prefill, decode, self.limit)
 
     def answers(self, rate: float, split: Split) -> tuple[tuple[float, float], tuple[float, float]]:

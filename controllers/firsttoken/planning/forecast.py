@@ -100,6 +100,7 @@ class Forecast:
     kv_cache_dtype: str = "auto"  # vLLM's name
     promised: bool = False  # the spec made the promises
     near: float = 0.0  # requests a second that it is expected to carry, to begin the search with
+    near_kept: bool = False  # it is known to keep the promises at that rate
 
     @property
     def interval(self) -> float:
@@ -109,7 +110,7 @@ class Forecast:
     @cached_property
     def goodput(self) -> Goodput:
         """The largest rate that keeps the promises. Most of a forecast's work, so only done when asked for."""
-        return largest_rate(self.load, self.promises, self.near)
+        return largest_rate(self.load, self.promises, self.near, kept=self.near_kept)
 
     @cached_property
     def keeps_promises(self) -> bool:
@@ -119,7 +120,8 @@ class Forecast:
     @cached_property
     def most(self) -> float:
         """Requests a second that a replica can serve at all."""
-        return largest_rate(self.load, (), self.near).rate
+        rate = self.goodput.rate  # with promises, so it is kept without
+        return largest_rate(self.load, (), rate or self.near, kept=rate > 0).rate
 
     def uses(self, part: float) -> bool:
         """Whether the promises leave at least that part of `most`, which is only looked for if it is close."""
@@ -149,13 +151,13 @@ class Forecast:
         """The same replica among its like, expected to carry about as much as alone."""
         if router == self.load.router:
             return self
-        return replace(self, load=self.load.behind(router), near=self.near or self.goodput.rate)
+        return replace(self, load=self.load.behind(router), near=self.near or self.goodput.rate, near_kept=False)
 
     def with_limits(self, limits: EngineLimits, near: float = 0.0) -> "Forecast":
         """The same replica started with other limits, expected to carry about `near` requests a second."""
         if limits == self.load.engine:
             return self
-        return replace(self, load=self.load.with_limits(limits), near=near)
+        return replace(self, load=self.load.with_limits(limits), near=near, near_kept=False)
 
 
 def forecast(

@@ -1,6 +1,7 @@
 """Token budgets: which ones a role may start with, and with which of them a replica carries most (M4.2)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from firsttoken.api.engine import EnginePins
 from firsttoken.api.service import InferenceServiceSpec
@@ -54,8 +55,11 @@ def best_budget(found: Forecast, allowed: Sequence[int], most_running: int) -> F
     best = found
     for budget in reversed([b for b in allowed if b != found.load.engine.token_budget]):
         other = with_budget(best, budget, most_running, best.goodput.rate)
-        if best.goodput.rate > 0 and not other.keeps(best.goodput.rate * GRID_STEP):
-            continue
+        if best.goodput.rate > 0:
+            more = best.goodput.rate * GRID_STEP
+            if not other.keeps(more):
+                continue
+            other = replace(other, near=more, near_kept=True)
         if _better(other.goodput, best.goodput):
             best = other
     return best

@@ -19,7 +19,7 @@ USUAL = 0.45  # part of the capacity that most promises leave: where a search wi
 UNLOADED = 1e-6  # part of the capacity: no request meets another
 # The part of requests that breaks a promise grows about so much faster with the rate than the load does; below the
 # least one, nothing is gained by telling how small it is.
-STEEPER, LEAST_STRAIN = 6.0, 1e-6
+STEEPER, LEAST_STRAIN = 12.0, 1e-6
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,19 @@ def targets(slos: Sequence[SLO], *, default: bool = False) -> tuple[Target, ...]
     return tuple(Target(s.metric, s.percentile, duration_seconds(s.target), s.prompt_tokens, default) for s in slos)
 
 
-def largest_rate(load: LoadModel, promises: Sequence[Target], near: float = 0.0) -> Goodput:
+def largest_rate(load: LoadModel, promises: Sequence[Target], near: float = 0.0, *, kept: bool = False) -> Goodput:
     """The largest rate of the grid at which one replica keeps all of `promises`; 0 where even an empty engine breaks
     one. A prefill engine answers for TTFT only, a decode engine for TPOT only.
 
-    `near`: a rate close to which it is expected; the search begins there.
+    `near`: a rate close to which it is expected; the search begins there. `kept`: it is known to keep the promises.
     """
     own, top = _own(load, promises), ceiling(load)
     search = Search(lambda point: _trial(load.at(_rate(top, point)), own))
-    search.look(_point(top, near or USUAL * top))
+    begin = _point(top, near or USUAL * top)
+    if kept and near < top:
+        search.learn(begin, _trial(load.at(near), own))
+    else:
+        search.look(begin)
     if search.low < 0 and not search.look_outwards():
         empty = _idle(load)  # it keeps what is kept at any rate: waiting never falls when load rises
         if _broken(empty, own):

@@ -34,7 +34,11 @@ class Search:
 
     def look(self, point: int) -> bool:
         """Whether that point, inside the bracket, is kept."""
-        replica, kept, strain = self._at(point)
+        return self.learn(point, self._at(point))
+
+    def learn(self, point: int, trial: Trial) -> bool:
+        """The same of a trial that was made elsewhere: there, or at a rate above it that is kept."""
+        replica, kept, strain = trial
         if kept:
             self.low, self._below_by = point, min(strain, -LOG_STEP / 2)
         else:
@@ -53,16 +57,16 @@ class Search:
             self.look(self._guess())
 
     def _guess(self) -> int:
-        """Where the strain is 0 by a straight line; the middle where that has moved one end only, twice."""
+        """Where the strain is 0 by a straight line, on which an end that stays is taken for ever nearer (Illinois)."""
         low, high = self.low, self.high
         if self.above is None:
             found = low + self._stride(-self._below_by)
         elif low < 0:
             found = high - self._stride(self._above_by)
-        elif self._in_a_row > 1:
-            found = (low + high) // 2
         else:
-            found = low + round((high - low) * self._below_by / (self._below_by - self._above_by))
+            below, above, stays = -self._below_by, self._above_by, 0.5 ** (self._in_a_row - 1)
+            below, above = (below, above * stays) if self._kept_last else (below * stays, above)
+            found = low + round((high - low) * below / (below + above))
         return max(low + 1, min(high - 1, found))
 
     def _stride(self, strain: float) -> int:
