@@ -24,7 +24,7 @@ from firsttoken.planning.explain import (
     parallelism_reasons,
     router_reason,
 )
-from firsttoken.planning.forecast import Forecast, Question, at_work, figures, predict, promises_of, rate_of
+from firsttoken.planning.forecast import Question, at_work, figures, predict, promises_of, rate_of
 from firsttoken.planning.kv_formats import kv_dtype_reason
 from firsttoken.planning.kv_groups import window_reason
 from firsttoken.planning.lengths import Lengths, choose_lengths, length_reason
@@ -41,7 +41,7 @@ from firsttoken.planning.roles import Profiles, Role, disaggregated, labelled, r
 from firsttoken.planning.routing import choose_routing, routing_of, routing_reasons
 from firsttoken.planning.running import prefix_caching, running_reason, shape_of
 from firsttoken.planning.settings import decode_cap
-from firsttoken.planning.sizing import Chooser, Forecasting, Sized, fewest, size
+from firsttoken.planning.sizing import Chooser, Forecasting, Sized, Sizes, fewest, size
 from firsttoken.planning.start import start_of
 from firsttoken.planning.types import Infeasible, LiveSettings, ModelFacts, Plan, Reason, RolePlan, Routing
 from firsttoken.planning.workload import resolve
@@ -120,23 +120,6 @@ def fits(spec: InferenceServiceSpec, profiles: Profiles, config: Mapping[str, An
         return with_replicas(_engines(spec, facts, sized), spec)
     except InfeasibleError as refused:
         return refused.infeasible
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What was decided of a whole layout before its engines are described."""
-
-    lengths: Lengths
-    roles: tuple[Role, ...]
-    dtype: str | None
-    reasons: tuple[Reason, ...]  # about numbers
-    max_model_length: int
-    sized: tuple[Sized, ...]
-
-    @property
-    def forecasts(self) -> tuple[Forecast, ...]:
-        """Of the chosen shapes, among their like; empty without predictions."""
-        return tuple(s.among or s.forecast for s in self.sized if s.forecast is not None)
 
 
 def _question(spec: InferenceServiceSpec, facts: ModelFacts, sizes: Sizes, calibration: Calibration) -> Question:

@@ -19,7 +19,7 @@ from firsttoken.planning.running import consistent_memory, held_by
 from firsttoken.planning.settings import Budgets, choose_budgets
 from firsttoken.planning.token_budgets import allowed_budgets, best_budget, near
 from firsttoken.planning.too_big import too_big
-from firsttoken.planning.types import MemoryBudget, ModelFacts
+from firsttoken.planning.types import MemoryBudget, ModelFacts, Reason
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,23 @@ class Sized:
     looked: tuple[Forecast, ...] = ()
     among: Forecast | None = None  # the same behind the router of as many as will run
     decode_cap: int | None = None  # below max-num-seqs, where a promise asks for it
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What was decided of a whole layout before its engines are described."""
+
+    lengths: Lengths
+    roles: tuple[Role, ...]
+    dtype: str | None
+    reasons: tuple[Reason, ...]  # about numbers
+    max_model_length: int
+    sized: tuple[Sized, ...]
+
+    @property
+    def forecasts(self) -> tuple[Forecast, ...]:
+        """Of the chosen shapes, among their like; empty without predictions."""
+        return tuple(s.among or s.forecast for s in self.sized if s.forecast is not None)
 
 
 class Chooser(Protocol):
