@@ -160,7 +160,7 @@ def test_no_tile_that_is_left_out_would_end_sooner(name: str, m: int, n: int, k:
     for rows, columns, halvings in TILES:
         tiles = math.ceil(m / rows) * math.ceil(n / columns)
         kept = rates.flops * fitted.mfu * fitted.small_tile**halvings
-        for split in SPLITS:
+        for split in (1, *SPLITS):
             waves = tiles * split / gpu.processors
             waves = 1.0 if waves < 1 else waves + fitted.wave_rounding * (math.ceil(waves) - waves)
             sums = split * m * n * PARTIAL_SUM_BYTES / gpu.bandwidth if split > 1 else 0.0

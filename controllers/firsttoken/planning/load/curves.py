@@ -6,6 +6,7 @@ Each is evaluated at a coarse grid of decodes and interpolated between, so that 
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from firsttoken.planning.load.demand import PromptClass, RequestShape
@@ -13,6 +14,7 @@ from firsttoken.planning.timing.step import Decodes, StepModel, StepTime
 
 # Decodes at which steps are evaluated: 0, 1, 2, 3, 4, 6, 8, 12, ... A step is close to linear in between.
 GRID: tuple[int, ...] = (0, 1, *(n for k in range(1, 16) for n in (2**k, 3 * 2 ** (k - 1))))
+WIDTHS = (*(after - n for n, after in pairwise(GRID)), math.inf)  # to the next point; beyond the last all is as there
 # A full step of very short prompts is made of this many longer chunks: attention between such is little of a step.
 CHUNKS_OF_A_STEP = 8
 # Above this many full chunks of one prompt, their times are integrated over the prefix (Simpson's rule, which is exact
@@ -134,9 +136,7 @@ class StepCurves:
         """The last point of GRID at or below the decodes of a batch, and how far they are on the way to the next."""
         decodes = decodes if self.stages == 1 else self._each(decodes)
         low = bisect_right(GRID, decodes) - 1
-        if low == len(GRID) - 1:
-            return low, 0.0
-        return low, (decodes - GRID[low]) / (GRID[low + 1] - GRID[low])
+        return low, (decodes - GRID[low]) / WIDTHS[low]
 
     def _steps(self, point: int) -> Steps:
         found = self._known.get(point)

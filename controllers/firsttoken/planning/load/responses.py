@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -100,7 +100,7 @@ class Replica:
         held = self._moved(round(curves.shape.prompts.mean)) if role == PREFILL else 0.0
         steady = solve(curves, limits, rate, role, held)
         self._near, self._far = router.near(steady.running, steady.prefill_share), router.far
-        self.steady = replace(steady, spread=steady.spread * math.sqrt(self._far)) if self._far < 1 else steady
+        self.steady = steady._replace(spread=steady.spread * math.sqrt(self._far)) if self._far < 1 else steady
         n = steady.running
         self._decode = decode = curves.decode(max(1.0, n)) if n > 0 else 0.0
         self._token = max(0.0, curves.full(n) - decode) / curves.room(n) if role != DECODE else 0.0

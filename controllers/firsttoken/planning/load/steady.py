@@ -9,7 +9,7 @@ With pipeline stages, a step stands for one round: a batch through each of them 
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from firsttoken.planning.load.curves import GRID, EngineLimits, StepCurves
 from firsttoken.planning.load.probability import root
@@ -27,8 +27,7 @@ BATCH_ROUNDS = 3  # prompts a step and the step's time depend on each other; thr
 MOST_SPREAD = 3.0  # deviations: beyond, the engine is about to fill up and the queue is what matters
 
 
-@dataclass(frozen=True)
-class Steady:
+class Steady(NamedTuple):
     """Averages over time. Seconds and requests; a share is 1 where the resource is used up, above where it is short."""
 
     rate: float

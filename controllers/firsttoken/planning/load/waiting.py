@@ -25,8 +25,7 @@ LEAST_SLACK = 0.02  # of a resource: closer to its limit a queue takes hours to 
 Survival = Callable[[float], float]
 
 
-@dataclass(frozen=True)
-class Tail:
+class Tail(NamedTuple):
     """P(wait > t) = share x exp(-(t - shift) / scale) beyond `shift`, and 1 up to it where `shift` is above 0."""
 
     share: float
@@ -126,8 +125,7 @@ class PromptQueue:
         return survival
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """What every prompt waits, whatever its length."""
 
     step: float  # of decodes only, where any run: the longest that it may still take when a prompt arrives

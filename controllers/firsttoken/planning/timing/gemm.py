@@ -7,8 +7,8 @@ from typing import NamedTuple
 # Rows and columns of the output that one SM computes at a time, and how often the largest is halved for them; libraries
 # choose the size that ends first.
 TILES = ((128, 256, 0), (128, 128, 1), (64, 128, 2))
-# Along the inner dimension a product may be split over SMs, whose partial sums (4 bytes, written and read) are added.
-SPLITS = (1, 2, 4)
+# Along the inner dimension a product may also be split over SMs, whose partial sums (4 bytes, written, read) are added.
+SPLITS = (2, 4)
 PARTIAL_SUM_BYTES = 8
 LARGEST_TILE = 128 * 256
 # Above this many rows, kernels that scale in the epilogue (FP8) pay for a row count that is no multiple of 16.
@@ -107,14 +107,20 @@ def product_seconds(m: float, product: Product) -> float:
     for rows, beside, seconds in tiles:
         count = ceil(m / rows) * beside
         least = count * seconds / processors  # were all SMs busy to the end
+        if compute <= least:
+            continue
+        waves = count / processors
+        waves = 1.0 if waves < 1 else waves + rounding * (ceil(waves) - waves)
+        found = waves * seconds
+        compute = found if found < compute else compute
         for split in SPLITS:
-            added = split * sums if split > 1 else 0.0
+            added = split * sums
             if compute <= least + added:  # more splits add more
                 break
             waves = count * split / processors
             waves = 1.0 if waves < 1 else waves + rounding * (ceil(waves) - waves)
             found = waves * seconds / split + added
-            compute = min(compute, found)
+            compute = found if found < compute else compute
     if m > ALIGNED_ROWS:
         compute += ragged
     compute *= 1 + droop * compute / (compute + DROOP_SECONDS)
