@@ -109,7 +109,8 @@ class TokenTimes:
         """P(a request's mean TPOT > t)."""
         if t >= self._longest:
             return 0.0
-        return sum([p[0] * self._above(p, t) for p in self._parts]) / self._weight
+        above = self._above
+        return sum([p[0] * (above(p, t) if p[2] <= t else 1.0) for p in self._parts]) / self._weight
 
     def percentile(self, share: float, low: float = 0.0) -> float:
         """Seconds that `share` of the requests do not exceed, known to be above `low`."""
@@ -124,8 +125,6 @@ class TokenTimes:
         """
         _, tokens, decode, mean, size, drained, deviation = part
         excess = (t - decode) * tokens
-        if excess < 0:
-            return 1.0
         if not self._unit:
             return 0.0
         later, backlog = excess + drained, self._backlog
