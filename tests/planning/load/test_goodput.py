@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from firsttoken.api.service_inputs import SLO, Profile
 from firsttoken.planning.load.demand import RequestShape
-from firsttoken.planning.load.goodput import Target, largest_rate, targets, value
+from firsttoken.planning.load.goodput import Target, keeps, largest_rate, targets, value
 from firsttoken.planning.load.search import GRID_POINTS, GRID_STEP
 from firsttoken.planning.workload import default_slos
 from planning.load.cases import CHAT, CODE, ENGINES, LARGE, SHAPES, SMALL, Engine, capacity
@@ -109,3 +109,7 @@ def test_where_the_search_begins_changes_nothing(
     load = engine.load(work)
     found, other = largest_rate(load, promises), largest_rate(load, promises, guess)
     assert (found.rate, found.binding, found.floor) == (other.rate, other.binding, other.floor)
+    known = found.rate * min(1.0, guess)
+    if known and keeps(load, promises, known):
+        other = largest_rate(load, promises, known, kept=True)
+        assert (found.rate, found.binding, found.floor) == (other.rate, other.binding, other.floor)
