@@ -1,10 +1,12 @@
 """Simulated engines whose true ratio is known, and the blocks that Prometheus would have of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firsttoken.measurement.blocks import Window
 from firsttoken.measurement.contract import bucket_of
@@ -46,10 +48,17 @@ def table(case: Case) -> StepTable:
     return step_table(step_model(case.uri, case.gpu, tensor_parallel=case.tensor_parallel), case.budget, case.seqs)
 
 
-def traffic(case: Case, seconds: float, seed: int) -> Requests:
+Arrivals = Callable[[np.random.Generator, int, float], NDArray[np.float64]]  # of so many within some seconds
+
+
+def at_random(source: np.random.Generator, count: int, seconds: float) -> NDArray[np.float64]:
+    return np.sort(source.uniform(0, seconds, count))
+
+
+def traffic(case: Case, seconds: float, seed: int, arrivals: Arrivals = at_random) -> Requests:
     source = np.random.default_rng(seed)
     count = source.poisson(case.rate * seconds)
-    arrival = np.sort(source.uniform(0, seconds, count))
+    arrival = arrivals(source, count, seconds)
 
     def lengths(p50: int, p95: int, longest: int) -> Any:
         drawn = np.exp(np.log(p50) + np.log(p95 / p50) / 1.645 * source.standard_normal(count))
@@ -60,15 +69,17 @@ def traffic(case: Case, seconds: float, seed: int) -> Requests:
     return requests(arrival, prompt, lengths(*case.output, 8192), block_hashes=hashes)
 
 
-def simulated(case: Case, seconds: float, seed: int, *, prefill: float = 1.0, steps: float = 1.0) -> Outcome:
+def simulated(
+    case: Case, seconds: float, seed: int, *, prefill: float = 1.0, steps: float = 1.0, arrivals: Arrivals = at_random
+) -> Outcome:
     settings = EngineSettings(case.budget, case.seqs, case.kv_tokens // 16)
     clock = slowed(table(case), steps=steps, prefill=prefill)
-    return FastEngine(traffic(case, seconds, seed), settings, clock, log=2_000_000).run()
+    return FastEngine(traffic(case, seconds, seed, arrivals), settings, clock, log=2_000_000).run()
 
 
-def window(case: Case, seconds: float, seed: int, **slow: float) -> Window:
+def window(case: Case, seconds: float, seed: int, *, arrivals: Arrivals = at_random, **slow: float) -> Window:
     """The last six of seven blocks of `seconds` in all."""
-    outcome = simulated(case, seconds, seed, **slow)
+    outcome = simulated(case, seconds, seed, arrivals=arrivals, **slow)
     ends = np.linspace(0, seconds, BLOCKS + WARM + 1)
     blocks = [block(case, outcome, a, b) for a, b in zip(ends[WARM:-1], ends[WARM + 1 :], strict=True)]
     return Window(float(ends[1]), tuple(blocks))
@@ -100,6 +111,7 @@ def block(case: Case, outcome: Outcome, start: float, end: float) -> dict[tuple[
     for phase in ("prefill", "decode"):
         tokens = log[f"{phase}_tokens"]
         add("step_tokens", phase, tokens.sum())
+        add("steps", phase, (tokens > 0).sum())
     # As scraped: the state at moments of the clock, not of the steps.
     moments = np.linspace(start, end, 60, endpoint=False)
     first, last = outcome.first[:, None], outcome.finish[:, None]

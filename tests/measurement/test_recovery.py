@@ -5,9 +5,11 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from firsttoken.measurement.blocks import Window
 from firsttoken.measurement.stages import NotMeasured, StageRatio, measured
@@ -29,7 +31,7 @@ CASES = (
     Case(prompt=(1024, 1025), output=(128, 129), rate=6.0),
     Case(uri=LLAMA_70B, gpu="nvidia-h100-80gb", tensor_parallel=4, budget=8192, seqs=512, kv_tokens=400_000, rate=4.0),
 )
-SLOWED = ({}, {"prefill": 1.3}, {"steps": 1.3}, {"steps": 0.8})
+SLOWED = ({}, {"prefill": 1.3}, {"steps": 1.3}, {"steps": 0.8}, {"steps": 1.3, "prefill": 1 / 1.3})
 
 
 @cache
@@ -43,7 +45,7 @@ def ratios(case: Case, found: Window) -> dict[str, StageRatio]:
 
 def code(found: Window, case: Case = CHAT) -> str:
     (why,) = measured(found, case.model, BOTH)
-    assert isinstance(why, NotMeasured)
+    assert isinstance(why, NotMeasured), why
     return why.code
 
 
@@ -55,17 +57,17 @@ def changed(found: Window, number: int, **values: float | None) -> Window:
 
 
 def test_bands_of_nine_in_ten_hold_the_truth() -> None:
-    """Ten engines, each as the model says, with prompts alone slowed, all slowed, and all faster; two seeds."""
+    """Ten engines, as the model says, with prompts, all, or decodes slowed, and all faster; seeds that set no band."""
     given, within = Counter[str](), Counter[str]()
     for case in CASES:
         for slow in SLOWED:
-            for seed in (1, 2):
+            for seed in (3, 4):
                 truth = {"prefill": slow.get("prefill", 1.0) * slow.get("steps", 1.0), "decode": slow.get("steps", 1.0)}
                 for stage, one in ratios(case, window(case, SECONDS, seed, **slow)).items():
                     given[stage] += 1
                     within[stage] += abs(one.value / truth[stage] - 1) <= one.band
-    assert given["prefill"] >= 60
-    assert given["decode"] >= 45, "less is told where prompts are in most steps, but not next to nothing"
+    assert given["prefill"] >= 75
+    assert given["decode"] >= 56, "less is told where prompts are in most steps, but not next to nothing"
     for stage in BOTH:
         assert within[stage] >= 0.85 * given[stage], (stage, within, given)
 
@@ -76,6 +78,28 @@ def test_an_engine_whose_prefill_alone_is_slowed_has_its_decode_as_before(slow: 
     assert found["prefill"].value == pytest.approx(slow, rel=0.06)
     assert found["decode"].value == pytest.approx(1.0, rel=0.07)
     assert found["prefill"].requests > 1000
+
+
+def test_an_engine_whose_decodes_alone_are_slowed_has_its_prefill_as_before() -> None:
+    found = ratios(CHAT, seen(CHAT, prefill=1 / 1.6, steps=1.6))
+    assert found["prefill"].value == pytest.approx(1.0, rel=0.06)
+    assert found["decode"].value == pytest.approx(1.6, rel=0.07)
+
+
+def together(case: Case, many: int) -> Window:
+    """Prompts that come `many` at a time, as of a client that fans out."""
+
+    def arrivals(source: np.random.Generator, count: int, seconds: float) -> NDArray[np.float64]:
+        return np.repeat(np.sort(source.uniform(0, seconds, -(-count // many))), many)[:count]
+
+    return window(case, SECONDS, 1, arrivals=arrivals)
+
+
+@pytest.mark.parametrize("many", [2, 5])
+@pytest.mark.parametrize("case", [CHAT, CASES[5], CASES[6], CASES[7]])
+def test_prompts_that_come_together_are_no_slow_gpu(case: Case, many: int) -> None:
+    assert code(together(case, many), case) == "ArrivalsUneven"
+    assert ratios(case, together(case, 1))
 
 
 def test_the_longer_one_looks_the_narrower_the_band() -> None:
@@ -122,6 +146,11 @@ def test_steps_that_tell_of_other_prompts_than_the_requests_give_nothing() -> No
         {k: v * (2 if k == ("step_tokens", "prefill") else 1) for k, v in b.items()} for b in seen(CHAT).blocks
     )
     assert code(replace(seen(CHAT), blocks=blocks)) == "TokensDisagree"
+
+
+def test_engines_that_came_or_went_give_nothing() -> None:
+    assert code(changed(seen(CHAT), 5, engines=2.0)) == "EnginesChanged"
+    assert ratios(CHAT, changed(seen(CHAT), 5, engines=1.1)), "a scrape more or less"
 
 
 def test_an_engine_without_prompts_is_measured_by_its_tokens_alone() -> None:

@@ -46,6 +46,7 @@ class Composition:
     prompts: tuple[Prompts, ...]
     budget: float
     prefill_tokens: float  # by the steps, of all engines
+    steps: float  # with prompts, for each prompt
     running: float  # requests that decode, at a random moment
     context: float  # of a decode, mean
     output: float  # of a request, mean
@@ -72,16 +73,17 @@ def composition(window: Window) -> Composition:
     """Of all blocks together."""
     prompts = tuple(_prompts(window, b) for b in window.labels("prefills") if window.total("prefills", b) > 0)
     budget, engines = window.extremes("least_budget", "most_budget"), _mean(window, "engines", "")
-    seconds = window.seconds * len(window.blocks)
+    seconds, requests = window.seconds * len(window.blocks), sum(p.requests for p in prompts)
     return Composition(
         prompts=prompts,
         budget=budget[1] if budget else 0.0,
         prefill_tokens=window.total("step_tokens", PREFILL),
+        steps=window.total("steps", PREFILL) / requests if requests else 0.0,
         running=_mean(window, "running", DECODE),
         context=_context(window),
         output=_output(window),
         engines=engines,
-        rate=sum(p.requests for p in prompts) / max(1.0, engines) / seconds,
+        rate=requests / max(1.0, engines) / seconds,
     )
 
 

@@ -47,6 +47,7 @@ QUESTIONS = (
     _increase("kv_tokens", "firsttoken_request_kv_tokens_sum", _BUCKET),
     _increase("kv_requests", "firsttoken_request_kv_tokens_count", _BUCKET),
     _increase("step_tokens", "firsttoken_step_tokens_sum", _PHASE),
+    _increase("steps", "firsttoken_step_tokens_count", _PHASE),
     _increase("preemptions", "firsttoken_kv_allocation_failures_total"),
     _gauge("running", "avg", "firsttoken_running_requests", _PHASE),
     _gauge("least_budget", "min", "firsttoken_token_budget"),

@@ -20,6 +20,7 @@ PROMPTS = 1000
 _OUTPUT_SPREAD = (
     0.75  # of log-normal outputs: the ratio of P95 to P50 is 3.4; a contract with sums only doesn't tell it
 )
+_WARM_UP = 50  # prompts, which begin at an empty engine
 _FEW = 0.5  # decodes on average: below, a prompt mostly finds nobody and starts at once
 
 
@@ -66,8 +67,9 @@ def replay(found: Composition, curve: StepCurve, scale: tuple[float, float]) -> 
         mixed += seconds / one.output
         alone += 1 - steps / one.output
     count = len(requests)
+    settled = [r.stage for r in requests[_WARM_UP:]]
     return Replayed(
-        prefill=sum(r.stage for r in requests) / count / scale[0],
+        prefill=sum(settled) / len(settled) / scale[0],
         mixed=mixed / count / scale[0],
         alone=alone / count * curve.decode,
         steps=len(engine.numbers) / count,
@@ -99,9 +101,17 @@ class _Engine:
             step = following
 
     def between(self, first: float, last: float) -> tuple[int, float]:
-        """Steps with prompts among those after the first `first` and up to `last`, and their seconds."""
-        a, b = bisect_left(self.numbers, first), bisect_left(self.numbers, last)
-        return b - a, self._sums[b] - self._sums[a]
+        """Steps with prompts among those after the first `first` and up to `last`, and their seconds.
+
+        After the last step the first ones come again: else the last requests would decode without prompts beside them.
+        """
+        (a, before), (b, after) = self._until(first), self._until(last)
+        return b - a, after - before
+
+    def _until(self, number: float) -> tuple[int, float]:
+        again, rest = divmod(number, self._number)
+        at = bisect_left(self.numbers, rest)
+        return round(again) * len(self.numbers) + at, again * self._sums[-1] + self._sums[at]
 
     def _composed(self, queue: deque[_Request]) -> _Step | None:
         """Of the prompts that are there now."""
@@ -138,11 +148,12 @@ class _Engine:
 
 
 def _requests(found: Composition) -> Iterator[_Request]:
-    """Prompts of the measured lengths, as Poisson arrivals."""
+    """Prompts of the measured lengths, as Poisson arrivals at exactly the measured rate."""
     ends, draw = list(accumulate(p.requests for p in found.prompts)), _Numbers()
-    now = 0.0
-    for _ in range(PROMPTS):
-        now -= math.log(draw.next()) / found.rate
+    gaps = [-math.log(draw.next()) for _ in range(PROMPTS)]
+    now, each = 0.0, PROMPTS / found.rate / sum(gaps)
+    for gap in gaps:
+        now += gap * each
         bucket = found.prompts[min(len(ends) - 1, bisect_left(ends, draw.next() * ends[-1]))]
         length = max(1.0, bucket.uncached + bucket.spread * (2 * draw.next() - 1))
         normal = NormalDist().inv_cdf(draw.next())
