@@ -15,13 +15,17 @@ from firsttoken.api.records import CalibrationEntry
 from firsttoken.api.service_inputs import ModelSpec
 from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.calibration import OTHER_PARALLELISM, Calibration, Measured, Ratio, calibration_from
+from firsttoken.planning.forecast import measured_kind
 from firsttoken.planning.output import plan_from_json, plan_to_json
+from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.plan import make_plan
 from firsttoken.planning.timing.efficiency import table
+from firsttoken.planning.timing.step import replica_steps
 from firsttoken.planning.types import CalibratedStage, Plan
 from firsttoken_accuracy.errors import quantile
 from firsttoken_accuracy.evaluate import whole_runs
 from planning.specs import QWEN_7B, reason, service
+from planning.timing.models import LLAMA_8B, device, facts, step_model
 
 QA = {"profile": "KnowledgeQA", "requestsPerSecond": 20}
 PREFILL = Measured("nvidia-a100-40gb", "qwen2.5-7b", "", "auto", 1, "prefill")
@@ -225,3 +229,26 @@ def enum(model: type[ApiModel], name: str) -> list[str]:
 def test_an_entry_knows_the_formats_that_a_spec_may_name() -> None:
     assert enum(CalibrationEntry, "quantization") == ["", *enum(ModelSpec, "quantization")]
     assert enum(CalibrationEntry, "kv_cache_dtype") == enum(EnginePins, "kv_cache_dtype")
+
+
+def test_what_was_measured_on_one_node_is_not_used_for_replicas_on_several_nor_for_pipeline_stages() -> None:
+    found = known(PREFILL, DECODE)
+    wide = replace(PREFILL, tensor_parallel=8)
+    assert found.of(wide) is not None, "the nearest tensor parallelism"
+    assert found.of(replace(wide, nodes=2)) is None
+    assert found.of(replace(PREFILL, pipeline_parallel=2)) is None
+    over_two = calibration_from([record("a", "2026-01-01T00:00:00Z", entry(tensorParallel=16, nodes=2))])
+    assert over_two.of(replace(ENTRY, tensor_parallel=16, nodes=2)) is not None
+    assert over_two.of(replace(ENTRY, tensor_parallel=8)) is None
+
+
+def test_a_forecast_over_nodes_asks_for_a_measurement_of_its_own_kind() -> None:
+    plan = make_plan(service(QWEN_7B, "nvidia-a100-40gb", 8), catalogue())
+    assert isinstance(plan, Plan)
+    kind = measured_kind(facts(LLAMA_8B), "nvidia-l4", Candidate(8, 2, plan.memory, nodes=2), "auto")
+    assert (kind.tensor_parallel, kind.pipeline_parallel, kind.nodes) == (8, 2, 2)
+    near, far = (replica_steps(facts(LLAMA_8B), device("nvidia-h100-80gb"), ranks, 1, "auto") for ranks in (8, 16))
+    inside = step_model(LLAMA_8B, tensor_parallel=16)
+    chunk = ((0, 2048),)
+    assert near.step_seconds(chunk) == step_model(LLAMA_8B, tensor_parallel=8).step_seconds(chunk)
+    assert far.step_seconds(chunk).seconds > inside.step_seconds(chunk).seconds, "its all-reduces go over the network"

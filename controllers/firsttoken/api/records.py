@@ -113,6 +113,7 @@ class CalibrationEntry(ApiModel):
         ),
     ] = "auto"
     tensor_parallel: Annotated[int, Field(ge=1, le=64, description="GPUs that share a layer.")]
+    nodes: Annotated[int, Field(ge=1, le=64, description="Nodes that a replica is spread over.")] = 1
     ratio: Annotated[float, Field(gt=0, le=1000, description="Measured over predicted seconds.")]
     low: Annotated[float, Field(ge=0, le=1000, description="Lower end of the band.")]
     high: Annotated[float, Field(ge=0, le=1000, description="Upper end of the band.")]

@@ -3,7 +3,8 @@
 A ratio is kept on the InferenceRevision that was measured and used by the next plan for the same model, in the same
 number formats, on the same accelerator, so that a plan made today never changes by tomorrow's measurement. The band
 says how far it may be trusted; a ratio from few requests, or with a wide band, is not used. Where another tensor
-parallelism of the same was measured, the nearest one's ratio is taken with a wider band.
+parallelism of the same was measured, the nearest one's ratio is taken with a wider band; never one of another number of
+nodes or pipeline stages, whose network and bubbles it doesn't know.
 """
 
 import math
@@ -34,6 +35,8 @@ class Measured:
     kv_cache_dtype: str  # vLLM's name; auto is the model's own
     tensor_parallel: int
     stage: str  # prefill | decode
+    pipeline_parallel: int = 1
+    nodes: int = 1  # of a replica
 
 
 @dataclass(frozen=True)
@@ -122,4 +125,5 @@ def _measured(entry: CalibrationEntry) -> Measured:
         kv_cache_dtype=entry.kv_cache_dtype,
         tensor_parallel=entry.tensor_parallel,
         stage=entry.stage,
+        nodes=entry.nodes,
     )

@@ -18,7 +18,7 @@ from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.routing import ENVOY, router_before
 from firsttoken.planning.timing.device import Device, device_from_profile
 from firsttoken.planning.timing.efficiency import Accuracy
-from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.timing.step import replica_steps
 from firsttoken.planning.timing.tokens import TokenWork
 from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction, Routing
 from firsttoken.planning.words import milliseconds
@@ -62,16 +62,8 @@ class Question:
         # The facts are kept alive by the model that has them.
         key = (id(self.facts), device[1], tensor, stages, kv_cache_dtype, scale)
         if key not in self._curves:
-            model = StepModel(
-                self.facts,
-                device[0],
-                tensor_parallel=tensor,
-                pipeline_parallel=stages,
-                kv_cache_dtype=kv_cache_dtype,
-                scale=scale,
-                tokens=self._tokens.get(key[:4]),
-                link=device[0].network if tensor > device[0].node else None,
-            )
+            known = self._tokens.get(key[:4])
+            model = replica_steps(self.facts, device[0], tensor, stages, kv_cache_dtype, scale=scale, tokens=known)
             self._tokens[key[:4]] = model.tokens
             self._curves[key] = StepCurves(model, self.shape, LARGEST_BUDGET)
         return self._curves[key]
@@ -179,8 +171,7 @@ def forecast(
     device = device_from_profile(profile)
     own = STAGES_OF[role]
     curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (1.0, 1.0))
-    facts, ranks = question.facts, candidate.tensor_parallel
-    kind = Measured(accelerator, facts.name, facts.quantization, kv_cache_dtype, ranks, stage="")
+    kind = measured_kind(question.facts, accelerator, candidate, kv_cache_dtype)
     known = _calibrated(question.calibration, kind, curves.model.interval, own)
     if known:
         scale = tuple(known[stage].ratio if stage in known else 1.0 for stage in ("prefill", "decode"))
@@ -192,6 +183,20 @@ def forecast(
     calibrated = tuple(known.values())
     return Forecast(
         role, device, candidate, load, calibrated, accuracy, question.promises, kv_cache_dtype, question.promised, near
+    )
+
+
+def measured_kind(facts: ModelFacts, accelerator: str, candidate: Candidate, kv_cache_dtype: str) -> Measured:
+    """What a measurement has to be of to count for such a replica, without the stage."""
+    return Measured(
+        accelerator,
+        facts.name,
+        facts.quantization,
+        kv_cache_dtype,
+        candidate.tensor_parallel,
+        stage="",
+        pipeline_parallel=candidate.pipeline_parallel,
+        nodes=candidate.nodes,
     )
 
 

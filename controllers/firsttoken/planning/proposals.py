@@ -6,9 +6,9 @@ from functools import cached_property
 from firsttoken.api.engine import EnginePins
 from firsttoken.planning.accelerators import can_serve_fp8_weights
 from firsttoken.planning.attention import choose_backend, loses_flash
-from firsttoken.planning.calibration import Calibration, Measured, Ratio
+from firsttoken.planning.calibration import Calibration, Ratio
 from firsttoken.planning.disaggregation import Apart, split_proposal
-from firsttoken.planning.forecast import Forecast, figures, forecast
+from firsttoken.planning.forecast import Forecast, figures, forecast, measured_kind
 from firsttoken.planning.load.curves import EngineLimits
 from firsttoken.planning.load.layouts import beyond
 from firsttoken.planning.parallelism import Candidate
@@ -116,14 +116,9 @@ def _carried_over(last: Forecast, accelerator: str, facts: ModelFacts, kv_cache_
     """What the live fleet has shown of today's formats, taken to hold for others: measured times against those of a
     data sheet would be a gain, or a loss, of the model's error.
     """
-    tensor = last.candidate.tensor_parallel
+    kind = measured_kind(facts, accelerator, last.candidate, kv_cache_dtype)
     return Calibration(
-        {
-            Measured(accelerator, facts.name, facts.quantization, kv_cache_dtype, tensor, c.stage): Ratio(
-                c.ratio, c.band, c.requests, c.tensor_parallel
-            )
-            for c in last.calibrated
-        }
+        {replace(kind, stage=c.stage): Ratio(c.ratio, c.band, c.requests, c.tensor_parallel) for c in last.calibrated}
     )
 
 

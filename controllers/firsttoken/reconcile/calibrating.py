@@ -22,7 +22,7 @@ from firsttoken.planning.models import model_facts
 from firsttoken.planning.output import plan_from_json
 from firsttoken.planning.refusal import InfeasibleError
 from firsttoken.planning.timing.device import device_from_profile
-from firsttoken.planning.timing.step import StepModel
+from firsttoken.planning.timing.step import replica_steps
 from firsttoken.planning.types import Infeasible, RolePlan
 from firsttoken.reconcile.conditions import Aspect
 from firsttoken.reconcile.objects import Object
@@ -107,7 +107,7 @@ def _entries(
 def _kind(entry: CalibrationEntry) -> tuple[str, ...]:
     """What was measured."""
     formats = entry.quantization, entry.kv_cache_dtype
-    return entry.stage, entry.accelerator, entry.model, *formats, str(entry.tensor_parallel)
+    return entry.stage, entry.accelerator, entry.model, *formats, str(entry.tensor_parallel), str(entry.nodes)
 
 
 def _says_more(new: CalibrationEntry, old: CalibrationEntry | None) -> bool:
@@ -154,6 +154,7 @@ def _entry(found: StageRatio, role: RolePlan, kind: tuple[str, str, str]) -> Cal
         quantization=kind[1],
         kv_cache_dtype=kind[2],
         tensor_parallel=role.tensor_parallel,
+        nodes=role.nodes,
         ratio=figures(found.value),
         low=figures(max(0.0, found.value * (1 - found.band))),
         high=figures(found.value * (1 + min(found.band, 1.0))),
@@ -173,9 +174,7 @@ def _found(
         return "", "", ()
     device = device_from_profile(AcceleratorProfileSpec.model_validate_json(profile))
     try:
-        steps = StepModel(
-            facts, device, tensor_parallel=tensor, pipeline_parallel=pipeline, kv_cache_dtype=kv_cache_dtype
-        )
+        steps = replica_steps(facts, device, tensor, pipeline, kv_cache_dtype)
     except InfeasibleError:
         return "", "", ()
     try:

@@ -264,3 +264,29 @@ class StepModel:
 
 def _clipped(contexts: Iterable[int], width: int) -> int:
     return sum(min(c, width) for c in contexts)
+
+
+def replica_steps(
+    facts: ModelFacts,
+    device: Device,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+    kv_cache_dtype: str,
+    *,
+    scale: tuple[float, float] = (1.0, 1.0),
+    tokens: TokenWork | None = None,
+) -> StepModel:
+    """The steps of a replica as it is planned, and so as it is measured: ranks on several nodes talk over the network.
+
+    Raises InfeasibleError: unknown KV format.
+    """
+    return StepModel(
+        facts,
+        device,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        kv_cache_dtype=kv_cache_dtype,
+        scale=scale,
+        tokens=tokens,
+        link=device.network if tensor_parallel > device.node else None,
+    )
