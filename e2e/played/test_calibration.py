@@ -104,7 +104,7 @@ def test_the_command_line_plans_with_it_and_says_so(measured: LocalCluster, tmp_
 
 def test_every_question_has_an_answer(measured: LocalCluster) -> None:
     for one in QUESTIONS:
-        assert prometheus(measured).query(one.over(WINDOW)), one.name
+        assert prometheus(measured).query(one.over(WINDOW, 1)), one.name
 
 
 def test_an_outage_is_a_condition_until_it_ends(measured: LocalCluster) -> None:

@@ -31,7 +31,7 @@ class Fleet:
         self._source, self._wake = source, wake
         self._found: Mapping[Key, Measurements] = {}
         self._states: dict[Key, tuple[tuple[str, str, str], ...]] = {}
-        self._fault, self._failures, self._answered = "", 0, False
+        self._fault, self._said, self._failures, self._answered = "", "", 0, False
 
     def of(self, key: Key) -> Measurements:
         """Of one service."""
@@ -43,11 +43,12 @@ class Fleet:
             async with asyncio.timeout(patience):
                 found = await self._source.ask()
         except TimeoutError:
+            metrics.PROMETHEUS_ROUNDS.labels("failed").inc()
             self._failed(f"Prometheus has not answered within {patience:.0f} s; it is asked again")
             return
         except PrometheusError as error:
             metrics.PROMETHEUS_ROUNDS.labels("failed").inc()
-            self._failed(str(error))
+            self._failed(str(error), error.detail)
             return
         metrics.PROMETHEUS_ROUNDS.labels("answered").inc()
         states = {key: _state(one) for key, one in found.items()}
@@ -67,10 +68,11 @@ class Fleet:
             except Exception:  # a defect of ours must not end the measuring of all services
                 log.exception("a round of measuring failed")
 
-    def _failed(self, why: str) -> None:
+    def _failed(self, why: str, detail: str = "") -> None:
         self._failures += 1
-        if self._failures == 1:
-            log.warning("%s", why)
+        if self._failures == 1 or why != self._said:
+            log.warning("%s%s", why, f" ({detail})" if detail else "")
+        self._said = why
         if self._answered and self._failures < FAILURES_TO_TELL:
             return
         changed = why != self._fault

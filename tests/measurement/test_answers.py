@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firsttoken.measurement.answers import AnswerError, measurements_of, series_of
+from firsttoken.measurement.answers import AnswerError, measurements_of, series_of, time_of
 from firsttoken.measurement.contract import SERIES
 from firsttoken.measurement.questions import QUESTIONS
 
@@ -77,5 +77,27 @@ def test_questions_ask_for_series_of_the_contract_with_their_labels() -> None:
     for question in QUESTIONS:
         (series,) = (s for s in SERIES.values() if s.name in question.text)
         assert question.label in ("", *series.labels), question
-        assert "[30000ms]" in question.over(30.0)
-        assert "$" not in question.over(30.0)
+        assert ("[180000ms]" if question.whole else "[30000ms]") in question.over(30.0, 6)
+        assert "$" not in question.over(30.0, 6)
+
+
+def test_what_is_told_once_is_asked_of_the_whole_window() -> None:
+    assert [q.name for q in QUESTIONS if q.whole] == ["resets"], "one between two blocks is in neither of them"
+
+
+@pytest.mark.parametrize("more", [{"warnings": ["store 10.0.0.7 gave no answer"]}, {"isPartial": True}])
+def test_an_answer_of_some_stores_only_is_none(more: dict[str, Any]) -> None:
+    whole = {"status": "success", "data": {"resultType": "matrix", "result": []}}
+    assert series_of({**whole, "warnings": ["PromQL info: metric might not be a counter"]}) == []
+    with pytest.raises(AnswerError) as refused:
+        series_of({**whole, **more})
+    assert refused.value.kind == "partial"
+
+
+def test_the_time_is_a_scalar_or_a_vector() -> None:
+    scalar = {"status": "success", "data": {"resultType": "scalar", "result": [1.0, "7.5"]}}
+    vector = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "7.5"]}]}}
+    assert time_of(scalar) == time_of(vector) == 7.5
+    for bad in (None, {}, {"data": {"resultType": "vector", "result": []}}, {"data": {"resultType": "scalar"}}):
+        with pytest.raises(AnswerError):
+            time_of(bad)

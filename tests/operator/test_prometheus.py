@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from prometheus_client import REGISTRY
 
 from firsttoken.measurement.answers import Key
 from firsttoken.measurement.blocks import Measurements, Window
@@ -44,7 +45,8 @@ def good(services: int = 1) -> tuple[Handler, Counter[str]]:
         if request.path == "/api/v1/query":
             return web.json_response({"status": "success", "data": {"resultType": "scalar", "result": [END, str(END)]}})
         assert float(request.query["end"]) == END
-        assert float(request.query["end"]) - float(request.query["start"]) == pytest.approx(50.0)
+        whole = "resets" in request.query["query"]
+        assert float(request.query["end"]) - float(request.query["start"]) == pytest.approx(0.0 if whole else 50.0)
         series = [
             {"metric": {**LABELS, "firsttoken_service": f"chat-{n}", "prompt_tokens": "0-64", "phase": "decode"},
              "values": [[END, "3"]]}
@@ -94,29 +96,39 @@ def but(body: Any, status: int = 200) -> Handler:
     return answer
 
 
+GARBLED = "does not answer as Prometheus does"
+
+
 @pytest.mark.parametrize(
-    ("handler", "says"),
+    ("handler", "says", "detail"),
     [
-        (text("oops", 500), "status 500"),
-        (text("<html>sign in</html>", 302), "status 302"),
-        (text("<html>"), "no JSON"),
-        (text("[" * 200_000), "no JSON"),
-        (text("{}"), "does not tell the time"),
-        (but("oops", 503), "status 503"),
-        (but({"status": "error", "error": "query processing would load too many samples"}, 422), "too many samples"),
-        (but({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}}]}}), "can't be read"),
+        (text("oops", 500), "fails: see its own log", "status 500"),
+        (text("<html>sign in</html>", 302), GARBLED, "status 302"),
+        (text("no", 404), GARBLED, "status 404"),
+        (text("who are you", 401), "no token or password", "status 401"),
+        (text("<html>"), GARBLED, "no JSON"),
+        (text("[" * 200_000), GARBLED, "no JSON"),
+        (text("{}"), GARBLED, "does not tell the time"),
+        (but("oops", 503), "fails: see its own log", "status 503"),
+        (but({"status": "error", "error": "too many samples"}, 422), "--prometheus-window", "too many samples"),
+        (but({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}}]}}), GARBLED, "be read"),
+        (but({"status": "success", "warnings": ["10.0.0.7: gone"], "data": {"resultType": "matrix", "result": []}}),
+         "only part", "10.0.0.7: gone"),
     ],
-)
-def test_whatever_it_answers_comes_out_as_one_sentence_with_a_remedy(handler: Handler, says: str) -> None:
+)  # fmt: skip
+def test_whatever_it_answers_comes_out_as_one_sentence_with_a_remedy(handler: Handler, says: str, detail: str) -> None:
     with pytest.raises(PrometheusError) as error:
         ask(handler)
     assert says in str(error.value)
-    assert "--prometheus-url" in str(error.value)
-    assert "\n" not in str(error.value)
+    assert ": see " in str(error.value)
+    assert detail in error.value.detail
+    assert detail not in str(error.value), "what may differ each time is for the log, not for every service's status"
+    assert "\n" not in str(error.value) + error.value.detail
 
 
-def test_an_endless_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "MOST_BYTES", 2**16)
+@pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_ROUND_BYTES"])
+def test_an_endless_answer_is_cut(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    monkeypatch.setattr(prometheus, bound, 2**16)
 
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -125,8 +137,16 @@ def test_an_endless_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
             await response.write(b"x" * 2**16)
         return response
 
-    with pytest.raises(PrometheusError, match="more than 0 MiB"):
+    with pytest.raises(PrometheusError, match="more than the operator reads"):
         ask(endless)
+
+
+def test_all_answers_of_a_round_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler, asked = good(300)
+    monkeypatch.setattr(prometheus, "MOST_ROUND_BYTES", 300_000)
+    with pytest.raises(PrometheusError, match="more than the operator reads"):
+        ask(handler)
+    assert 1 < asked["/api/v1/query_range"] < len(QUESTIONS)
 
 
 def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,4 +245,9 @@ def test_a_first_answer_that_does_not_come_is_not_waited_for() -> None:
         await fleet.round(0.05)
         return fleet.of(KEY)
 
+    def failed() -> float:
+        return REGISTRY.get_sample_value("firsttoken_operator_prometheus_rounds_total", {"result": "failed"}) or 0.0
+
+    before = failed()
     assert "not answered" in asyncio.run(run()).fault
+    assert failed() == before + 1

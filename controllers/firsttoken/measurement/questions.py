@@ -1,7 +1,9 @@
 """Every question the operator asks Prometheus: about the whole fleet at once, the same number whatever its size.
 
 Asked over a range with one step a block, so that one answer holds a window's blocks. Counters are asked by `increase`,
-which bridges restarts; `resets` tells of them. What each series means: contract.py.
+which bridges restarts; `resets` tells of them, once of the whole window: one between two blocks is in neither. Engines
+are counted by their scrapes, as a pod that was there for half a block is half an engine. What each series means:
+contract.py.
 """
 
 from dataclasses import dataclass
@@ -13,28 +15,33 @@ _PART = f"{NAMESPACE}, {SERVICE}, {REVISION}, {ROLE}"
 
 @dataclass(frozen=True)
 class Question:
-    """A name, PromQL in which `$block` stands for a block's length, and the label that tells its answers apart."""
+    """A name, PromQL in which `$span` stands for a block's length, and the label that tells its answers apart.
+
+    `whole`: it is asked once, of the whole window, and its answer is told with the last block.
+    """
 
     name: str
     text: str
     label: str = ""
+    whole: bool = False
 
-    def over(self, seconds: float) -> str:
-        """The PromQL for blocks of this many seconds."""
-        return self.text.replace("$block", f"{round(seconds * 1000)}ms")
+    def over(self, block: float, blocks: int) -> str:
+        """The PromQL for that many blocks of `block` seconds."""
+        return self.text.replace("$span", f"{round((blocks if self.whole else 1) * block * 1000)}ms")
 
 
 def _increase(name: str, series: str, label: str = "") -> Question:
     by = f"{_PART}, {label}" if label else _PART
-    return Question(name, f"sum by ({by}) (increase({series}[$block]))", label)
+    return Question(name, f"sum by ({by}) (increase({series}[$span]))", label)
 
 
 def _gauge(name: str, aggregate: str, series: str, label: str = "") -> Question:
     by = f"{_PART}, {label}" if label else _PART
-    return Question(name, f"{aggregate} by ({by}) ({aggregate}_over_time({series}[$block]))", label)
+    return Question(name, f"{aggregate} by ({by}) ({aggregate}_over_time({series}[$span]))", label)
 
 
 _BUCKET, _PHASE = "prompt_tokens", "phase"
+_SCRAPES = "count_over_time(firsttoken_token_budget[$span])"
 
 QUESTIONS = (
     _increase("prefill_seconds", 'firsttoken_ttft_stage_seconds_sum{stage="prefill"}', _BUCKET),
@@ -54,6 +61,6 @@ QUESTIONS = (
     _gauge("most_budget", "max", "firsttoken_token_budget"),
     _gauge("least_generation", "min", "firsttoken_settings_generation"),
     _gauge("most_generation", "max", "firsttoken_settings_generation"),
-    Question("engines", f"count by ({_PART}) (count_over_time(firsttoken_token_budget[$block]))"),
-    Question("resets", f"sum by ({_PART}) (resets(firsttoken_step_tokens_count[$block]))"),
+    Question("engines", f"sum by ({_PART}) ({_SCRAPES}) / max by ({_PART}) ({_SCRAPES})"),
+    Question("resets", f"sum by ({_PART}) (resets(firsttoken_step_tokens_count[$span]))", whole=True),
 )
