@@ -1,5 +1,6 @@
 """The loop around `decide`: gather, decide, act, and what happens when one of them fails."""
 
+import asyncio
 import logging
 import random
 import time
@@ -8,9 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from firsttoken.manifests.images import Images
+from firsttoken.measurement.blocks import Measurements
 from firsttoken.reconcile import Decision, Event, Observation, decide
 from firsttoken.reconcile.failure import failed_status
 from firsttoken.reconcile.objects import ref
+from firsttoken.reconcile.ratios import ratios_of
 from firsttoken_operator import metrics
 from firsttoken_operator.act import apply_objects, finish, sync_pods, write_status
 from firsttoken_operator.cluster import Cluster, ClusterError
@@ -48,6 +51,7 @@ class Reconciler:
         self._fleet = fleet  # None: nobody is asked about measurements
         self._asker = EnvoyAsker(proxy=pod_proxy) if ask_envoys else None  # None: there is no way to pods from here
         self._contest = Contest()
+        self._replaying = asyncio.Lock()
         self._failures: Counter[Key] = Counter()
 
     async def handle(self, key: Key) -> None:
@@ -88,7 +92,7 @@ class Reconciler:
                 self._asker.forget(key)
             return None
         if self._fleet is not None:
-            observation = replace(observation, measurements=self._fleet.of(key))
+            observation = await self._measured(observation, self._fleet.of(key))
         observation, decision = await self._decide(key, observation)
         apply, later, wait = self._contest.split(observation.service["metadata"]["uid"], decision.apply)
         decision = replace(decision, apply=apply, events=(*decision.events, *self._contested(observation, later)))
@@ -104,6 +108,13 @@ class Reconciler:
         if rejected:
             return REJECTED_SECONDS
         return min(t for t in (resync, wait, decision.requeue_after) if t is not None)
+
+    async def _measured(self, observation: Observation, found: Measurements) -> Observation:
+        """With what came of the measurements: found in a thread, one at a time, so that the others go on meanwhile."""
+        name, seen = observation.service["metadata"]["name"], observation
+        async with self._replaying:
+            ratios = await asyncio.to_thread(ratios_of, found, name, seen.revisions, seen.profiles)
+        return replace(observation, measurements=found, ratios=ratios)
 
     async def _decide(self, key: Key, observation: Observation) -> tuple[Observation, Decision]:
         """Decide, look up names that would be taken for the first time, and decide again if they exist."""

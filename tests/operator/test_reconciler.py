@@ -3,6 +3,8 @@
 import asyncio
 import copy
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,16 @@ from tests.operator.fake import FakeCluster
 from tests.operator.test_envoys import pod
 
 from firsttoken.manifests.images import Images
+from firsttoken.measurement.blocks import Part
 from firsttoken.reconcile.envoy_views import Envoys, askable
+from firsttoken.reconcile.ratios import Ratios
 from firsttoken_operator import envoys
+from firsttoken_operator import reconciler as reconciler_module
 from firsttoken_operator.cluster import ClusterError
 from firsttoken_operator.envoys import EnvoyAsker
 from firsttoken_operator.gather import gather
 from firsttoken_operator.hub import HubError
+from firsttoken_operator.measuring import Fleet
 from firsttoken_operator.reconciler import RESYNC_SECONDS, Reconciler
 from firsttoken_operator.workqueue import Workqueue
 from reconcile.services import API
@@ -246,6 +252,41 @@ def test_0013_an_envoy_that_hangs_costs_a_pass_no_more_than_its_patience(monkeyp
     asyncio.run(run())
     assert asked == 1, "after that it is known to be out of reach"
     assert weights_of(fake.objects["ConfigMap", "chat-gateway-routes"]) == {name: 100}
+
+
+def test_measurements_are_replayed_beside_the_event_loop_and_one_service_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A replay takes its time, and a thousand services are told of at once when Prometheus answers again."""
+    threads: list[int] = []
+    running = most = 0
+
+    def slow(*_: object) -> dict[Part, Ratios]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        threads.append(threading.get_ident())
+        time.sleep(0.02)
+        running -= 1
+        return {}
+
+    monkeypatch.setattr(reconciler_module, "ratios_of", slow)
+
+    async def run() -> int:
+        fleet = Fleet(Nothing(), lambda _: None)
+        one = Reconciler(cluster(), Queue(), Images(), fleet=fleet)  # type: ignore[arg-type]
+        await asyncio.gather(one.handle(KEY), one.handle(KEY))
+        return threading.get_ident()
+
+    assert asyncio.run(run()) not in threads
+    assert (len(threads), most) == (2, 1)
+
+
+class Nothing:
+    """A Prometheus that is never asked."""
+
+    async def ask(self) -> dict[Any, Any]:
+        raise AssertionError
 
 
 def test_0007_pods_are_listed_only_while_a_deployment_is_incomplete() -> None:

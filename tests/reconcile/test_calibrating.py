@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from firsttoken.measurement.blocks import Measurements, Window
+from firsttoken.measurement.stages import NotMeasured
 from firsttoken.reconcile import decide
+from firsttoken.reconcile.calibrating import metrics_aspect
+from firsttoken.reconcile.ratios import Ratios
 from firsttoken.rehearsal.storing import Object
 from measurement.engines import Case, window
 from reconcile.world import World, ready
@@ -75,6 +78,80 @@ def test_what_says_nothing_new_is_not_written() -> None:
     tell(world, name, seen(budget, slow=1.6))
     assert passes(world) == 1
     assert by_stage(world, name)["prefill"]["ratio"] == pytest.approx(1.6, rel=0.06)
+
+
+def test_the_luckiest_half_hour_is_not_kept_and_after_a_day_the_latest_is() -> None:
+    """A window whose band is narrower by chance, within what is known: the first would stay till another is luckier."""
+    world, name, budget = served()
+    wide, narrow = uneven(seen(budget)), seen(budget)
+    tell(world, name, wide)
+    world.reconcile()
+    before = by_stage(world, name)
+    tell(world, name, narrow)
+    assert passes(world) == 0
+    world.wait(86_000)
+    assert "measuredAt" in before["prefill"]
+    world.reconcile()
+    assert by_stage(world, name) == before
+    world.wait(500)
+    world.reconcile()
+    after = by_stage(world, name)
+    assert width(after["prefill"]) < 0.7 * width(before["prefill"])
+    world.wait(86_500)
+    tell(world, name, wide)
+    world.reconcile()
+    assert width(by_stage(world, name)["prefill"]) == width(before["prefill"]), "nor is the narrowest kept for ever"
+    assert passes(world) == 0
+
+
+def uneven(window: Window) -> Window:
+    """The same engines, whose prefills scatter more between blocks."""
+    blocks = tuple(
+        {k: v * ((0.8, 1.2)[n % 2] if k[0] == "prefill_seconds" else 1.0) for k, v in block.items()}
+        for n, block in enumerate(window.blocks)
+    )
+    return replace(window, blocks=blocks)
+
+
+def width(entry: dict[str, Any]) -> float:
+    return float((entry["high"] - entry["low"]) / entry["ratio"])
+
+
+@pytest.mark.parametrize("stamp", ["2999-01-01T00:00:00Z", "text", None])
+def test_an_entry_of_a_time_to_come_or_none_is_measured_anew(stamp: str | None) -> None:
+    world, name, _ = calibrated()
+    good = by_stage(world, name)
+    record = world.get("InferenceRevision", name)
+    world.put({**record, "status": {"calibration": [{**e, "measuredAt": stamp} for e in good.values()]}})
+    assert passes(world) == 1
+    assert by_stage(world, name) == good
+
+
+def test_why_a_measured_service_is_never_calibrated_is_in_the_condition_unless_it_comes_and_goes() -> None:
+    world, name, budget = served()
+    found = seen(budget)
+    few = replace(
+        found, blocks=tuple({k: v / 30 if "budget" not in k[0] else v for k, v in b.items()} for b in found.blocks)
+    )
+    tell(world, name, few)
+    world.reconcile()
+    assert note(world) == f"revision {name} is measured"
+    measured = Measurements({(name, "serve"): found})
+    stages = Ratios("", "", (NotMeasured("", "PipelineStages", "batches overlap in pipeline stages"),))
+    aspect = metrics_aspect(measured, {(name, "serve"): stages}, name, settled=True)
+    assert aspect is not None
+    assert aspect.message.endswith("no calibration from them: batches overlap in pipeline stages")
+    odd = replace(found, blocks=tuple({**b, ("kv_tokens", "256-512"): 1e308} for b in found.blocks))
+    tell(world, name, odd)
+    world.reconcile()
+    assert "numbers that no engine has" in note(world)
+    assert entries(world, name) == []
+
+
+def note(world: World) -> str:
+    condition = world.condition("MetricsAvailable")
+    assert condition is not None
+    return str(condition["message"])
 
 
 def test_D24_a_calibration_makes_no_rollout_and_changes_no_pinned_plan() -> None:

@@ -118,6 +118,10 @@ class CalibrationEntry(ApiModel):
     low: Annotated[float, Field(ge=0, le=1000, description="Lower end of the band.")]
     high: Annotated[float, Field(ge=0, le=1000, description="Upper end of the band.")]
     requests: Annotated[int, Field(ge=0, description="Requests measured.")]
+    measured_at: Annotated[
+        str | None,
+        Field(description="When it was measured (RFC 3339).", json_schema_extra={"format": "date-time"}),
+    ] = None
 
 
 class InferenceRevisionStatus(ApiModel):

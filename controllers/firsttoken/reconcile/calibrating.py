@@ -1,41 +1,40 @@
 """What was measured of a service's revisions: whether it is there at all, and what of it is kept for the next plan.
 
-A ratio is written when there is none yet, or when it says something new; so a quiet fleet writes nothing. Writing one
-changes no revision that serves: a plan is pinned, and the next one uses it (DESIGN §7, docs/decisions/0024).
+A ratio is written when there is none yet, when the fleet contradicts the one that is kept, and once a day; never as
+its band is narrower, which would keep the luckiest half hour. Writing one changes no revision that serves: a plan is
+pinned, and the next one uses it (DESIGN §7, docs/decisions/0024).
 """
 
-import json
-import math
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
-from firsttoken.api.records import AcceleratorProfileSpec, CalibrationEntry
-from firsttoken.api.service_inputs import ModelSpec
-from firsttoken.measurement.blocks import Measurements, Window
-from firsttoken.measurement.stages import NotMeasured, StageRatio, measured, unusable
-from firsttoken.planning.calibration import STAGES_OF, usable
+from firsttoken.api.records import CalibrationEntry
+from firsttoken.measurement.blocks import Measurements, Part
+from firsttoken.measurement.stages import NotMeasured, StageRatio, unusable
+from firsttoken.planning.calibration import usable
 from firsttoken.planning.forecast import figures
-from firsttoken.planning.models import model_facts
 from firsttoken.planning.output import plan_from_json
-from firsttoken.planning.refusal import InfeasibleError
-from firsttoken.planning.timing.device import device_from_profile
-from firsttoken.planning.timing.step import replica_steps
-from firsttoken.planning.types import Infeasible, RolePlan
+from firsttoken.planning.types import RolePlan
 from firsttoken.reconcile.conditions import Aspect
-from firsttoken.reconcile.objects import Object
-from firsttoken.reconcile.records import canonical
+from firsttoken.reconcile.objects import Object, time_or
+from firsttoken.reconcile.ratios import Ratios
 
 _MOST_ENTRIES = 8  # bound of the CRD
-_NARROWER = 2 / 3  # of the stored band: a band that is that much narrower is worth a write
-Found = StageRatio | NotMeasured
+_FRESH = timedelta(days=1)
+# Why a window says nothing, where that goes on until somebody does something. Others come and go with the traffic: in a
+# condition they would be a write each time.
+_LASTING = {"MetricsMissing", "SettingsChanged", "MetricsNotNumbers", "PipelineStages", "NotComputable"}
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def metrics_aspect(measurements: Measurements | None, serving: str | None, *, settled: bool) -> Aspect | None:
+def metrics_aspect(
+    measurements: Measurements | None, ratios: Mapping[Part, Ratios], serving: str | None, *, settled: bool
+) -> Aspect | None:
     """Whether what serves is measured. None: nobody is asked, or nothing serves. `settled`: it has served for long
-    enough to be seen; before, it is not missed.
+    enough to be seen; before, it is not missed. `ratios`: what came of the measurements.
     """
     if measurements is None or serving is None:
         return None
@@ -53,8 +52,10 @@ def metrics_aspect(measurements: Measurements | None, serving: str | None, *, se
     if any(w.unsound for w in windows):
         text = f"measurements of revision {serving} are no numbers: see what else exports firsttoken_ series"
         return _unavailable("MetricsNotNumbers", text)
-    whys = {why.message for w in windows if (why := unusable(w)) is not None}
-    note = f"; no calibration from them: {', '.join(sorted(whys))}" if whys else ""
+    reasons = [unusable(w) for w in windows]
+    reasons += [f for (name, _), r in ratios.items() if name == serving for f in r.found if isinstance(f, NotMeasured)]
+    whys = sorted({why.message for why in reasons if why is not None and why.code in _LASTING})
+    note = f"; no calibration from them: {', '.join(whys)}" if whys else ""
     return Aspect("MetricsAvailable", True, "Measured", f"revision {serving} is measured{note}")
 
 
@@ -63,22 +64,14 @@ def _unavailable(reason: str, message: str) -> Aspect:
 
 
 def calibrated(
-    measurements: Measurements | None,
-    records: Mapping[str, Object],
-    profiles: Mapping[str, AcceleratorProfileSpec],
+    ratios: Mapping[Part, Ratios], records: Mapping[str, Object], now: datetime
 ) -> tuple[dict[str, Any], ...]:
     """Records whose `status.calibration` is to be written, as what is applied to their status."""
-    if measurements is None or measurements.fault:
-        return ()
     return tuple(
         _applied(record, entries)
         for name, record in sorted(records.items())
-        if (entries := _entries(record, _windows(measurements, name), profiles)) is not None
+        if (entries := _entries(record, {role: r for (n, role), r in ratios.items() if n == name}, now)) is not None
     )
-
-
-def _windows(measurements: Measurements, revision: str) -> dict[str, Window]:
-    return {role: window for (name, role), window in measurements.windows.items() if name == revision}
 
 
 def _applied(record: Object, entries: list[CalibrationEntry]) -> dict[str, Any]:
@@ -92,15 +85,15 @@ def _applied(record: Object, entries: list[CalibrationEntry]) -> dict[str, Any]:
     }
 
 
-def _entries(
-    record: Object, windows: Mapping[str, Window], profiles: Mapping[str, AcceleratorProfileSpec]
-) -> list[CalibrationEntry] | None:
+def _entries(record: Object, ratios: Mapping[str, Ratios], now: datetime) -> list[CalibrationEntry] | None:
     """All of a record, where something new is among them."""
-    stored = {_kind(entry): entry for entry in _stored(record)}
-    new = {_kind(entry): entry for entry in _measured(record, windows, profiles)}
-    if not any(_says_more(entry, stored.get(kind)) for kind, entry in new.items()):
+    if not ratios:
         return None
-    both = {**stored, **{k: e for k, e in new.items() if _says_more(e, stored.get(k))}}
+    stored = {_kind(entry): entry for entry in _stored(record)}
+    new = {_kind(e): e for e in _measured(record, ratios, now) if _is_news(e, stored.get(_kind(e)), now)}
+    if not new:
+        return None
+    both = {**stored, **new}
     return [both[kind] for kind in sorted(both)][:_MOST_ENTRIES]
 
 
@@ -110,11 +103,11 @@ def _kind(entry: CalibrationEntry) -> tuple[str, ...]:
     return entry.stage, entry.accelerator, entry.model, *formats, str(entry.tensor_parallel), str(entry.nodes)
 
 
-def _says_more(new: CalibrationEntry, old: CalibrationEntry | None) -> bool:
-    if old is None or usable(old) is None:
+def _is_news(new: CalibrationEntry, old: CalibrationEntry | None, now: datetime) -> bool:
+    """Whether it is written. A time to come is a clock that was put back: as good as none."""
+    if old is None or usable(old) is None or not old.low <= new.ratio <= old.high:
         return True
-    narrower = (new.high - new.low) / new.ratio < _NARROWER * (old.high - old.low) / old.ratio
-    return narrower or not old.low <= new.ratio <= old.high
+    return abs(now - time_or(old.measured_at or "", _NEVER)) >= _FRESH
 
 
 def _stored(record: Object) -> Iterable[CalibrationEntry]:
@@ -127,62 +120,27 @@ def _stored(record: Object) -> Iterable[CalibrationEntry]:
             continue
 
 
-def _measured(
-    record: Object, windows: Mapping[str, Window], profiles: Mapping[str, AcceleratorProfileSpec]
-) -> Iterable[CalibrationEntry]:
-    plan = plan_from_json(record["spec"]["plan"])
-    for role in plan.roles:
-        window, profile = windows.get(role.role), profiles.get(role.accelerator)
-        if window is None or profile is None:
+def _measured(record: Object, ratios: Mapping[str, Ratios], now: datetime) -> Iterable[CalibrationEntry]:
+    for role in plan_from_json(record["spec"]["plan"]).roles:
+        of_role = ratios.get(role.role)
+        if of_role is None:
             continue
-        model = canonical(record["spec"]["inputs"]["model"]), canonical(record["spec"]["plan"].get("modelConfig"))
-        formats = role.engine_args.get("kv-cache-dtype", "auto")
-        shape = role.tensor_parallel, role.pipeline_parallel
-        name, quantization, found = _found(window, *model, canonical(profile.wire()), (role.role, formats, *shape))
-        for one in found:
-            if isinstance(one, StageRatio):
-                entry = _entry(one, role, (name, quantization, formats))
-                if usable(entry) is not None:
-                    yield entry
+        entries = (_entry(one, role, of_role, now) for one in of_role.found if isinstance(one, StageRatio))
+        yield from (entry for entry in entries if usable(entry) is not None)
 
 
-def _entry(found: StageRatio, role: RolePlan, kind: tuple[str, str, str]) -> CalibrationEntry:
+def _entry(found: StageRatio, role: RolePlan, of_role: Ratios, now: datetime) -> CalibrationEntry:
     return CalibrationEntry(
         stage=found.stage,
         accelerator=role.accelerator,
-        model=kind[0],
-        quantization=kind[1],
-        kv_cache_dtype=kind[2],
+        model=of_role.model,
+        quantization=of_role.quantization,
+        kv_cache_dtype=role.engine_args.get("kv-cache-dtype", "auto"),
         tensor_parallel=role.tensor_parallel,
         nodes=role.nodes,
         ratio=figures(found.value),
         low=figures(max(0.0, found.value * (1 - found.band))),
         high=figures(found.value * (1 + min(found.band, 1.0))),
         requests=found.requests,
+        measured_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
-
-
-# A pass decides up to three times on the same measurements, and a replay takes some tenths of a second.
-@lru_cache(maxsize=256)
-def _found(
-    window: Window, model: str, config: str, profile: str, engine: tuple[str, str, int, int]
-) -> tuple[str, str, tuple[Found, ...]]:
-    """The model's name, its number format, and what was measured of each stage."""
-    role, kv_cache_dtype, tensor, pipeline = engine
-    facts = model_facts(ModelSpec.model_validate_json(model), json.loads(config))
-    if isinstance(facts, Infeasible):
-        return "", "", ()
-    device = device_from_profile(AcceleratorProfileSpec.model_validate_json(profile))
-    try:
-        steps = replica_steps(facts, device, tensor, pipeline, kv_cache_dtype)
-    except InfeasibleError:
-        return "", "", ()
-    try:
-        found = measured(window, steps, STAGES_OF[role])
-    except (ArithmeticError, ValueError):  # numbers that no engine has, whoever exports them: they stop no reconcile
-        return "", "", ()
-    return facts.name, facts.quantization, tuple(f for f in found if not _endless(f))
-
-
-def _endless(found: Found) -> bool:
-    return isinstance(found, StageRatio) and not (math.isfinite(found.value) and math.isfinite(found.band))

@@ -155,17 +155,8 @@ def _conclude(
         return decision
     apply = tuple(o for o in _allowed(world) if drifted(o, _seen(world, o)))
     delete = () if observation.rejected or findings.taken else _obsolete(world)
-    return replace(decision, apply=apply, sync=_to_sync(world, apply), calibrate=_calibrated(world), delete=delete)
-
-
-def _calibrated(world: World) -> tuple[dict[str, Any], ...]:
-    """What is kept of the measurements. Profiles were read already, or there would be no world."""
-    observed = world.fleet.observed.records
-    try:
-        profiles = _profiles(world.observation)
-    except ValidationError:
-        return ()
-    return calibrated(world.observation.measurements, observed, profiles)
+    kept = calibrated(observation.ratios, world.fleet.observed.records, observation.now)
+    return replace(decision, apply=apply, sync=_to_sync(world, apply), calibrate=kept, delete=delete)
 
 
 def _told(

@@ -116,7 +116,7 @@ def _metrics(world: World) -> Aspect | None:
     ready = next((c for c in world.fleet.service.status.conditions if c.type == "Ready"), None)
     since = time_or(ready.last_transition_time, now) if ready is not None and ready.status == "True" else now
     settled = (now - since).total_seconds() >= SETTLED_SECONDS
-    return metrics_aspect(world.observation.measurements, serving, settled=settled)
+    return metrics_aspect(world.observation.measurements, world.observation.ratios, serving, settled=settled)
 
 
 def _awaited(world: World, verdict: Verdict, available: Aspect) -> Aspect | None:

@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from firsttoken.manifests.images import Images
-from firsttoken.measurement.blocks import Measurements
+from firsttoken.measurement.blocks import Measurements, Part
 from firsttoken.reconcile.envoy_views import Envoys
 from firsttoken.reconcile.objects import Object, Ref
+from firsttoken.reconcile.ratios import Ratios
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Observation:
     matter; `profiles` holds the AcceleratorProfiles that exist among those the spec names; `gateway_api` says whether
     the cluster knows HTTPRoutes, `groups_api` whether LeaderWorkerSets. `model_config` is the config.json of a model
     that neither spec nor catalogue nor a record knows, `model_fault` why the hub did not give it. `measurements`: what
-    Prometheus has of the service, None if nobody is to be asked.
+    Prometheus has of the service, None if nobody is to be asked; `ratios` what came of it (ratios.ratios_of).
     """
 
     now: datetime
@@ -39,6 +40,7 @@ class Observation:
     model_config: Mapping[str, Any] | None = None
     model_fault: str = ""
     measurements: Measurements | None = None
+    ratios: Mapping[Part, Ratios] = field(default_factory=dict)
     images: Images = field(default_factory=Images)
 
 

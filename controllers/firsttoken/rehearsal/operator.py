@@ -16,6 +16,7 @@ from firsttoken.measurement.blocks import Measurements
 from firsttoken.reconcile import Decision, Event, Observation, Sync, decide
 from firsttoken.reconcile.envoy_views import Envoys
 from firsttoken.reconcile.objects import is_owned, label, progress, ref
+from firsttoken.reconcile.ratios import ratios_of
 from firsttoken.rehearsal.cluster import Cluster, RefusedError
 from firsttoken.rehearsal.storing import Object
 
@@ -46,17 +47,19 @@ class Operator:
         name = cluster.service["metadata"]["name"]
         labelled = [copy.deepcopy(o) for o in cluster.objects() if label(o, SERVICE_LABEL) == name]
         deployments = [o for o in labelled if o["kind"] == "Deployment" and label(o, ROLE_LABEL) is not None]
+        revisions, measurements = tuple(o for o in labelled if o["kind"] == "InferenceRevision"), self.measured()
         return Observation(
             now=self.clock(),
             service=copy.deepcopy(cluster.service),
-            revisions=tuple(o for o in labelled if o["kind"] == "InferenceRevision"),
+            revisions=revisions,
             children=tuple(o for o in labelled if o["kind"] != "InferenceRevision"),
             pods=() if all(progress(d).complete for d in deployments) else tuple(copy.deepcopy(cluster.pods)),
             profiles=cluster.profiles,
             gateway_api=cluster.gateway_api,
             model_config=copy.deepcopy(self.model_config),
             model_fault=self.model_fault,
-            measurements=self.measured(),
+            measurements=measurements,
+            ratios=ratios_of(measurements, name, revisions, cluster.profiles),
             images=self.images,
         )
 
