@@ -70,7 +70,7 @@ def measured(played: LocalCluster) -> LocalCluster:
     )
     prompts = [question(900 + 5 * (n % 100), shared=400, seed=n) for n in range(SECONDS * RATE)]
     with ThreadPoolExecutor(1) as pool:
-        sent = pool.submit(at_a_rate, service_url(played.layout, SERVICE), MODEL, prompts, TOKENS, float(RATE))
+        sent = pool.submit(at_a_rate, service_url(played.layout, SERVICE), MODEL, prompts, TOKENS, float(RATE), seed=1)
         wait_for("an entry of each stage", lambda: set(entries(played)) == {"prefill", "decode"}, timeout_s=150.0)
         assert len(sent.result()) == len(prompts)
     return played

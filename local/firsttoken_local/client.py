@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
+from itertools import accumulate
 from typing import Any
 
 from firsttoken_local.chat import ask, events
@@ -57,12 +59,19 @@ def timed(base: str, model: str, text: str, tokens: int) -> Timed:
     return Timed(usage["prompt_tokens"], cached, first, time.monotonic() - started)
 
 
-def at_a_rate(base: str, model: str, prompts: Sequence[str], tokens: int, rate: float) -> list[Timed]:
-    """Send all prompts, ``rate`` a second however long each takes, and wait for the answers."""
-    began = time.monotonic()
+def at_a_rate(
+    base: str, model: str, prompts: Sequence[str], tokens: int, rate: float, *, seed: int | None = None
+) -> list[Timed]:
+    """Send all prompts, ``rate`` a second however long each takes, and wait for the answers.
+
+    ``seed``: at random moments, as users do; without one they are evenly spaced.
+    """
+    source = random.Random(seed)  # noqa: S311 - when to send, not a secret
+    gaps = (1 / rate if seed is None else source.expovariate(rate) for _ in prompts[1:])
+    began, after = time.monotonic(), list(accumulate(gaps, initial=0.0))
 
     def one(number: int) -> Timed:
-        time.sleep(max(0.0, began + number / rate - time.monotonic()))
+        time.sleep(max(0.0, began + after[number] - time.monotonic()))
         return timed(base, model, prompts[number], tokens)
 
     with ThreadPoolExecutor(len(prompts)) as pool:
