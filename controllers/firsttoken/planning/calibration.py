@@ -20,7 +20,7 @@ BOUNDS = (0.25, 4.0)  # a ratio beyond that is a fault of the measurement, or of
 # Added to the band of a ratio that was measured at another tensor parallelism. Of the same model, GPU, lengths and
 # clients at two tensor parallelisms, 9 in 10 pairs of measured over predicted differ by less; by how many doublings
 # makes no clear difference (accuracy/data; a test computes it).
-OTHER_PARALLELISM = 0.19
+OTHER_PARALLELISM = 0.14
 # The steps that an engine of a role makes, whose times a forecast of it rests on.
 STAGES_OF = {"serve": ("prefill", "decode"), "prefill": ("prefill",), "decode": ("decode",)}
 
