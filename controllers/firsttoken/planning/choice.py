@@ -57,11 +57,12 @@ def choose_shape(
 ) -> tuple[Forecast, tuple[Forecast, ...]]:
     """The shape to take, and all that were looked at, in the order of their size.
 
-    A shape that holds a dozen requests goes before one that doesn't; one without pipeline stages before one with them,
-    which only pay where nothing else fits.
+    A shape that holds a dozen requests goes before one that doesn't; inside a node one without pipeline stages before
+    one with them, which only pay there where nothing else fits. Over nodes both are looked at: with stages little is
+    sent, with each layer split nobody waits for another stage.
     """
     useful = [c for c in candidates if c.useful] or list(candidates)
-    flat = [c for c in useful if c.pipeline_parallel == 1] or useful
+    flat = [c for c in useful if c.pipeline_parallel == c.nodes == 1] or useful
     looked = [ask(c) for c in sorted(flat, key=lambda c: (c.gpus, c.pipeline_parallel))[:MOST_SHAPES]]
     keeping = [f for f in looked if f.keeps_promises]
     if question.promised and not keeping:  # missed by as little as can be

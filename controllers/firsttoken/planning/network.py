@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.planning.nodes import nodes_of
-from firsttoken.planning.timing.collectives import NETWORK_LATENCY_US
+from firsttoken.planning.timing.collectives import NETWORK_LATENCY_US, NETWORK_SHARE
 from firsttoken.planning.timing.device import Device, device_from_profile
 from firsttoken.planning.timing.stages import TENSORS
 from firsttoken.planning.timing.step import Decodes, StepModel
@@ -23,7 +23,7 @@ DECODES = Decodes(requests=32, total_context=32 * 1024, max_context=1024)
 class Split:
     """All-reduces over the network in one step of a model whose layers are split over nodes."""
 
-    sent: float  # bytes that a device sends
+    sent: float  # bytes through the network port of a device
     count: int
     collectives: float  # seconds
     seconds: float  # of the step, with them
@@ -38,12 +38,14 @@ def split_over_nodes(
     facts: ModelFacts, device: Device, tensor_parallel: int, tokens: int = 0, decodes: Decodes | tuple[()] = ()
 ) -> Split:
     """A step of `tokens` of a prompt, or of `decodes`, with each layer split over `tensor_parallel` devices."""
-    model = StepModel(facts, device, tensor_parallel=tensor_parallel, link=device.network)
+    model = StepModel(facts, device, tensor_parallel=tensor_parallel)
     step = model.step_seconds(((0, tokens),) if tokens else (), decodes)
     rows, ranks = tokens or (decodes.requests if isinstance(decodes, Decodes) else 0), tensor_parallel
     message = rows * facts.hidden_size * 2
     count = 2 * facts.num_hidden_layers
-    return Split(count * message * 2 * (ranks - 1) / ranks, count, step.collectives, step.seconds)
+    # What a ring sends leaves a node once for each of its ports.
+    sent = count * message * 2 * (ranks - 1) / ranks / min(ranks, device.node)
+    return Split(sent, count, step.collectives, step.seconds)
 
 
 def why_not_over_nodes(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor_parallel: int) -> str | None:
@@ -64,18 +66,18 @@ def why_not_over_nodes(facts: ModelFacts, profile: AcceleratorProfileSpec, tenso
 
 
 def split_in_words(split: Split, over: str, what: str) -> str:
-    """The arithmetic: bytes and latency over the network against the step's time. `what`: in which step."""
-    latency = split.count * NETWORK_LATENCY_US * 1e-6
+    """The arithmetic: bytes over the network and what they take of the step's time. `what`: in which step."""
     return (
-        f"{split.count} all-reduces over {over} would send {amount(split.sent)} from each device in {what} and wait "
-        f"{milliseconds(latency)} for answers, {milliseconds(split.collectives)} of {milliseconds(split.seconds)}"
+        f"{split.count} all-reduces over {over}, of which NCCL reaches {NETWORK_SHARE:.0%}, would send "
+        f"{amount(split.sent)} through each device's port in {what} and take {milliseconds(split.collectives)} of "
+        f"{milliseconds(split.seconds)}"
     )
 
 
 def network_in_words(device: Device) -> str:
     """How fast, and who says so."""
-    assumed = ", assumed: the AcceleratorProfile names no networkGbPerSecond" if device.network_assumed else ""
-    return f"a network of {device.network / 1e9:.3g} GB/s a GPU ({NETWORK_LATENCY_US:.0f} us{assumed})"
+    assumed = " (assumed: the AcceleratorProfile names no networkGbPerSecond)" if device.network_assumed else ""
+    return f"a network of {device.network / 1e9:.3g} GB/s a GPU{assumed}"
 
 
 def handover_in_words(facts: ModelFacts, device: Device, shape: tuple[int, int], tokens: int) -> tuple[str, float]:

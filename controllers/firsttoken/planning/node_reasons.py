@@ -1,6 +1,7 @@
 """Why a replica lies in one node or on several: what goes over the links, and what the other way would carry (M4.6)."""
 
 import math
+from dataclasses import replace
 
 from firsttoken.api.engine import EnginePins
 from firsttoken.planning.choice import carries, width
@@ -27,7 +28,7 @@ def node_reason(chosen: Forecast, node: int) -> Reason | None:
     decodes = chosen.role == "decode"
     budget = engine.max_running if decodes else engine.token_budget
     wide = 2 * tensor if chosen.gpus == node and why_not_divisible(model.facts, 2 * tensor) is None else tensor
-    apart = StepModel(model.facts, chosen.device, tensor_parallel=wide, link=chosen.device.network)
+    apart = StepModel(model.facts, replace(chosen.device, node=wide // 2), tensor_parallel=wide)
     context = round(chosen.load.curves.shape.context)
     step = ((), Decodes(budget, budget * context, context)) if decodes else (((0, budget),), ())
     inside, outside = (m.step_seconds(*step) for m in (model, apart))
@@ -39,7 +40,7 @@ def node_reason(chosen: Forecast, node: int) -> Reason | None:
     text = (
         f"a replica stays in one node: the all-reduces of a step of {budget} tokens take "
         f"{milliseconds(inside.collectives)} of {milliseconds(inside.seconds)} over {links}, and "
-        + (f"on two nodes (tensor parallel {wide}) " if wide > tensor else "")
+        + (f"on two nodes (tensor parallel {wide}) " if wide > tensor else "half of it on another node ")
         + f"would take {milliseconds(outside.collectives)} over {network}{_whole_node(chosen, node)}"
     )
     return Reason("WithinNode", text)
@@ -75,8 +76,23 @@ def with_links(said: Reason, chosen: Forecast) -> Reason:
         split = split_over_nodes(model.facts, device, wide, tokens)
         words = split_in_words(split, network, "such a step" if len(parts) > 1 else f"a step of {tokens} tokens")
         verdict = "which it carries" if wide == shape.tensor_parallel else "so a layer's split stays inside a node"
-        parts.append(f"with each layer split over {wide} devices, {words}: {verdict}")
+        parts.append(f"with each layer split over {wide} devices, {words}{_against_stages(chosen, tokens)}: {verdict}")
     return Reason(said.code, "; ".join(parts))
+
+
+def _against_stages(chosen: Forecast, tokens: int) -> str:
+    """What a step of `tokens` takes where stages lie on the nodes, each as wide as one, or as the chosen ones are."""
+    model, shape, device = chosen.load.curves.model, chosen.candidate, chosen.device
+    if shape.tensor_parallel > device.node:
+        stages = shape.pipeline_parallel * -(-shape.tensor_parallel // device.node)
+        if stages > model.facts.num_hidden_layers:
+            return ""
+        model = StepModel(model.facts, device, tensor_parallel=device.node, pipeline_parallel=stages)
+    step = model.step_seconds(((0, tokens),))
+    return (
+        f", against {milliseconds(step.seconds)} through {model.stages} stages, with the next step "
+        f"{milliseconds(model.interval_seconds(step))} after it"
+    )
 
 
 def two_nodes(forecasting: Forecasting, roles: tuple[Role, ...], sized: Sized, length: int) -> tuple[Forecast, ...]:

@@ -1,7 +1,7 @@
 """How many GPUs a replica takes: tensor parallelism first, pipeline stages for what is left (M4.6).
 
 Inside one node where anything fits there. What doesn't takes whole nodes: stages lie on several, each layer's split
-inside one, unless the network carries that, too (across.py).
+inside one, unless the network carries that, too (network.py), and it then serves about as much.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -11,7 +11,7 @@ from firsttoken.planning.accelerators import catalogue
 from firsttoken.planning.models import catalogue as models
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.timing.attention import attended, prefill_work
-from firsttoken.planning.timing.collectives import all_reduce_seconds
+from firsttoken.planning.timing.collectives import NETWORK_SHARE, all_reduce_seconds, over_nodes_seconds
 from firsttoken.planning.timing.device import device_from_profile
 from firsttoken.planning.timing.efficiency import Accuracy, efficiencies, table
 from firsttoken.planning.timing.experts import distinct_experts
@@ -92,6 +92,26 @@ def test_measured_all_reduces(ranks: int, message: int, microseconds: float) -> 
     gpu = device("nvidia-h100-80gb")
     seconds = all_reduce_seconds(message, ranks, gpu.link, efficiencies(gpu).nvlink)
     assert 1e6 * seconds == pytest.approx(microseconds, rel=0.35)
+
+
+def test_an_all_reduce_over_nodes_uses_the_ports_of_all_devices() -> None:
+    """NVIDIA/nccl#2409: 216.5 GB/s of bus bandwidth for 1 GiB with 2 x 8 H100 and ports of 50 GB/s, 231 for 8 GiB.
+
+    NVIDIA/nccl#1244: 46 to 48 us for a few bytes with 2 x 8 H20.
+    """
+    gpu = device("nvidia-h100-80gb")
+    nvlink = efficiencies(gpu).nvlink
+    for message, gigabytes in ((2**30, 216.5), (2**33, 231)):
+        seconds = over_nodes_seconds(message, 16, 8, (gpu.link, 50e9), nvlink)
+        assert message * 2 * 15 / 16 / seconds / 1e9 == pytest.approx(gigabytes, rel=0.08)
+    assert 46e-6 < over_nodes_seconds(64, 16, 8, (gpu.link, 50e9), nvlink) < 48e-6
+    # Faster ports are bounded by the links inside; a device alone on its node has no other way than its port.
+    fast, faster = (over_nodes_seconds(2**30, 16, 8, (gpu.link, n), nvlink) for n in (450e9, 900e9))
+    assert fast == faster > all_reduce_seconds(2**30, 8, gpu.link, nvlink)
+    assert over_nodes_seconds(2**30, 2, 1, (0, 50e9), nvlink) == pytest.approx(47e-6 + 2**30 / 50e9 / NETWORK_SHARE)
+    assert over_nodes_seconds(64, 64, 8, (gpu.link, 50e9), nvlink) > over_nodes_seconds(
+        64, 16, 8, (gpu.link, 50e9), nvlink
+    )
 
 
 def test_all_reduce_of_one_rank_is_nothing() -> None:

@@ -3,8 +3,14 @@
 import math
 from dataclasses import dataclass
 
-# An all-reduce across nodes passes the network once each way: latency of a small message over RDMA, two hops.
+# Handing a small message to another node over RDMA, with a launch on each side.
 NETWORK_LATENCY_US = 30.0
+# An all-reduce of a small message over two nodes: 46-48 us with 16 H20 and NCCL 2.21 (NVIDIA/nccl#1244). Further nodes
+# make NCCL's trees deeper, by a message each way with each doubling.
+OVER_NODES_US = 47.0
+# Part of the ports' rate that NCCL's all-reduce reaches: 216.5 GB/s of bus bandwidth for 1 GiB (231 for 8 GiB) with
+# 2 x 8 H100 and 8 ports of 50 GB/s each, so 0.54 (NVIDIA/nccl#2409). NVLink SHARP goes beyond it where it works.
+NETWORK_SHARE = 0.54
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,23 @@ def all_reduce_seconds(message_bytes: float, ranks: int, link: float, efficiency
     traffic = message_bytes * 2 * (ranks - 1) / ranks / (link * math.pow(2 / ranks, e.rank_decay))
     moved = min(traffic / e.direct, e.set_up_us * 1e-6 + traffic / e.large)
     return (e.latency_us + e.rank_latency_us * (ranks - 2)) * 1e-6 + moved
+
+
+def over_nodes_seconds(
+    message_bytes: float, ranks: int, node: int, rates: tuple[float, float], efficiency: LinkEfficiency
+) -> float:
+    """Seconds for one all-reduce over `ranks` ranks, `node` of them on each of several nodes.
+
+    NCCL's rings leave a node once for each port: what a rank sends inside, 2 (r - 1) / r times the message, goes out
+    over all ports of its node together, so each carries 1 / `node` of it. The slower bounds it. `rates`: bytes/s
+    of a rank, one direction, over the links inside its node and through its port; messages get a share of them.
+    """
+    link, network = rates
+    outside = node * network * NETWORK_SHARE
+    inside = link * efficiency.large * math.pow(2 / node, efficiency.rank_decay) if node > 1 else outside
+    depth = math.ceil(math.log2(-(-ranks // node)))
+    latency = OVER_NODES_US + (depth - 1) * NETWORK_LATENCY_US
+    return latency * 1e-6 + message_bytes * 2 * (ranks - 1) / ranks / min(inside, outside)
 
 
 def transfer_seconds(kv_bytes: float, link: float, efficiency: TransferEfficiency) -> float:

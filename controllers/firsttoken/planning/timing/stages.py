@@ -8,15 +8,15 @@ from firsttoken.planning.timing.device import Device
 TENSORS = 2
 
 
-def handover_seconds(message: float, tensor_parallel: int, stages: int, device: Device, link: float | None) -> float:
+def handover_seconds(message: float, tensor_parallel: int, stages: int, device: Device) -> float:
     """Seconds in which `message` bytes of hidden states go through all `stages`, from stage to stage.
 
-    Each rank sends its part of both tensors; `link`: bytes/s between ranks where that is not the device's own. Stages
-    on other nodes are reached over the network. Source: vllm/v1/worker/gpu_worker.py (`send_tensor_dict`).
+    Each rank sends its part of both tensors; stages on other nodes are reached over the network.
+    Source: vllm/v1/worker/gpu_worker.py (`send_tensor_dict`).
     """
     part = TENSORS * message / tensor_parallel
     crossings = nodes_of(tensor_parallel, stages, device.node) - 1
-    inside = link or device.link_among(2) or device.pcie
+    inside = device.link_among(2) or device.pcie
     moved = crossings * part / device.network + (stages - 1 - crossings) * part / inside
     return (stages - 1) * NETWORK_LATENCY_US * 1e-6 + moved
 

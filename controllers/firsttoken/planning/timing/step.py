@@ -70,7 +70,6 @@ class StepModel:
         score_bytes: float = LEAST_SCORE_BYTES,
         async_scheduling: bool = True,
         windowed_layers: int | None = None,
-        link: float | None = None,
         max_num_seqs: int | None = None,
         found: Efficiencies | None = None,
         scale: tuple[float, float] = (1.0, 1.0),
@@ -97,7 +96,6 @@ class StepModel:
             self._found,
             ranks=tensor_parallel,
             stages=pipeline_parallel,
-            link=link,
         )
         prefill, decode, rates = rank.attention(facts, device, self._found, tensor_parallel, kv_cache_dtype)
         given = facts.windowed_layers if windowed_layers is None else windowed_layers
@@ -276,7 +274,7 @@ def replica_steps(
     scale: tuple[float, float] = (1.0, 1.0),
     tokens: TokenWork | None = None,
 ) -> StepModel:
-    """The steps of a replica as it is planned, and so as it is measured: ranks on several nodes talk over the network.
+    """The steps of a replica as it is planned, and so as it is measured.
 
     Raises InfeasibleError: unknown KV format.
     """
@@ -288,5 +286,4 @@ def replica_steps(
         kv_cache_dtype=kv_cache_dtype,
         scale=scale,
         tokens=tokens,
-        link=device.network if tensor_parallel > device.node else None,
     )

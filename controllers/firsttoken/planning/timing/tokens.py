@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from firsttoken.planning.timing import rank
-from firsttoken.planning.timing.collectives import NETWORK_LATENCY_US, LinkEfficiency, all_reduce_seconds
+from firsttoken.planning.timing.collectives import LinkEfficiency, all_reduce_seconds, over_nodes_seconds
 from firsttoken.planning.timing.device import Device
 from firsttoken.planning.timing.efficiency import Efficiencies
 from firsttoken.planning.timing.experts import ExpertEfficiency, ExpertShape, experts_seconds
@@ -28,16 +28,19 @@ class Routed(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """How the ranks of a replica reach each other."""
+    """How the ranks that share a layer reach each other."""
 
     ranks: int
-    link: float  # bytes/s, one direction
+    node: int  # of them on one node
+    link: float  # inside a node, bytes/s, one direction
+    network: float  # between nodes, of each rank
     efficiency: LinkEfficiency
-    latency: float = 0.0  # seconds beyond what the efficiency has
 
     def all_reduce(self, message: float) -> float:
         """Seconds for one all-reduce of `message` bytes."""
-        return self.latency + all_reduce_seconds(message, self.ranks, self.link, self.efficiency)
+        if self.ranks > self.node:
+            return over_nodes_seconds(message, self.ranks, self.node, (self.link, self.network), self.efficiency)
+        return all_reduce_seconds(message, self.ranks, self.link, self.efficiency)
 
 
 class TokenWork:
@@ -56,9 +59,8 @@ class TokenWork:
         *,
         ranks: int,
         stages: int,
-        link: float | None,
     ) -> None:
-        """`link`: bytes/s between the ranks, one direction, where that is not the device's own link."""
+        """More `ranks` than a node has devices lie on several, all devices of each."""
 
         def products(split: tuple[tuple[int, int, str], ...]) -> Products:
             return tuple(product(n, k, formats.layers) for n, k in rank.split(split, ranks))
@@ -72,8 +74,8 @@ class TokenWork:
         self.elementwise_stream = device.bandwidth * formats.head.efficiency.mbu
         self._hidden, self._vocabulary, self._bandwidth = facts.hidden_size, facts.vocab_size, device.bandwidth
         self._columns = product(-(-facts.vocab_size // ranks), facts.hidden_size, formats.head, ragged=False)
-        self._ring, self._stages = _ring(device, found, ranks, link), stages
-        self._device, self._link = device, link
+        self._ring, self._stages = _ring(device, found, ranks), stages
+        self._device = device
         self._by_tokens: dict[int, tuple[float, float]] = {}
         self._by_rows: dict[int, float] = {}
 
@@ -108,7 +110,7 @@ class TokenWork:
         message, ring = tokens * self._hidden * 2, self._ring
         seconds = 2 * self.layers * ring.all_reduce(message)
         if self._stages > 1:
-            seconds += handover_seconds(message, ring.ranks, self._stages, self._device, self._link)
+            seconds += handover_seconds(message, ring.ranks, self._stages, self._device)
         return seconds
 
     def _head(self, rows: int) -> float:
@@ -130,9 +132,8 @@ def _routed(facts: ModelFacts, shape: Layout, formats: rank.Formats, found: Effi
     return Routed(rank.expert_shape(shape, facts.hidden_size, ranks), formats.experts, efficiency, router)
 
 
-def _ring(device: Device, found: Efficiencies, ranks: int, link: float | None) -> Ring:
-    if link:
-        return Ring(ranks, link, found.nvlink, NETWORK_LATENCY_US * 1e-6 if ranks > 1 else 0.0)
+def _ring(device: Device, found: Efficiencies, ranks: int) -> Ring:
+    node = min(ranks, device.node)
     if device.link:
-        return Ring(ranks, device.link_among(ranks), found.nvlink)
-    return Ring(ranks, device.pcie, found.pcie)
+        return Ring(ranks, node, device.link_among(node), device.network, found.nvlink)
+    return Ring(ranks, node, device.pcie, device.network, found.pcie)
