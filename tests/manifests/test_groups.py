@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from firsttoken.manifests import groups, names
+from firsttoken.manifests.engine import start_seconds
 from firsttoken.manifests.errors import UnsupportedPlan
 from firsttoken.manifests.images import Images
 from firsttoken.manifests.revision import revision_objects
@@ -43,6 +44,15 @@ def test_a_leader_worker_set_takes_the_place_of_the_deployment() -> None:
     assert spec["leaderWorkerTemplate"]["restartPolicy"] == "RecreateGroupOnPodRestart"
     assert spec["networkConfig"] == {"subdomainPolicy": "UniquePerReplica"}, "the shared Service is called like ours"
     assert "replicas" not in spec
+
+
+def test_a_group_whose_second_node_is_bought_is_not_thrown_away() -> None:
+    """LWS 0.8 deletes the leader when a container restarts, unless this annotation is there and a pod is pending."""
+    found = rendered()[f"{groups.KIND}/{REVISION}"]
+    assert "leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start" in found["metadata"]["annotations"]
+    probe = container(templates()[0])["startupProbe"]
+    alone = start_seconds(cases.over_nodes().memory.weights_bytes, remote=True)
+    assert probe["failureThreshold"] * probe["periodSeconds"] == alone + 1800
 
 
 def test_only_leaders_are_sent_requests_and_all_pods_count_against_disruptions() -> None:

@@ -87,9 +87,10 @@ class Engine:
 
     @property
     def start_seconds(self) -> int:
-        """Time a pod has to come up."""
+        """Time a pod has to come up. A leader's own start includes waiting for the nodes and images of its workers."""
         memory = self.role.memory or self.plan.memory
-        return start_seconds(memory.weights_bytes, remote=self.source.remote)
+        waits = _SCHEDULE_SECONDS if self.role.nodes > 1 else 0
+        return waits + start_seconds(memory.weights_bytes, remote=self.source.remote)
 
 
 def engine_workload(engine: Engine) -> Object:

@@ -14,6 +14,10 @@ Object = dict[str, Any]
 API_VERSION, KIND = "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"
 LEADER_ADDRESS = "LWS_LEADER_ADDRESS"
 _WORKER_INDEX = "LWS_WORKER_INDEX"
+# LWS replaces a group when a container in it restarts. While a pod of it waits for its node or pulls its image, ranks
+# that gave up on it restart in place: without this each of them would throw away what the others have. LWS 0.8 asks
+# whether it is there, not for its value (pkg/controllers/pod_controller.go, handleRestartPolicy).
+AFTER_START = {"leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start": "true"}
 
 # The pods of a group's workers carry `<service>-<8 hex>-<group>-<hash>` as a label (StatefulSet: the name of its
 # ControllerRevision), of 63 characters at most: up to 100 groups, and 10 characters of hash.
@@ -34,7 +38,7 @@ def leader_worker_set(metadata: Object, nodes: int, leader: Object, worker: Obje
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": metadata,
+        "metadata": {**metadata, "annotations": AFTER_START},
         "spec": {
             "leaderWorkerTemplate": {
                 "size": nodes,
