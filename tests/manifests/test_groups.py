@@ -120,7 +120,7 @@ def test_a_worker_waits_for_its_leaders_last_request() -> None:
     assert command[-1] == "http://$LWS_LEADER_ADDRESS:8000/metrics"
     compile(command[2], "hook", "exec")
     assert "expandvars" in command[2]
-    # A leader without a name is gone: nobody waits for it until the deadline.
+    # A leader that never had an address is gone: nobody waits for it until the deadline.
     command[-1] = "http://$LEADER.invalid:8000/metrics"
     command[3:6] = ["0", "600", "0"]
     subprocess.run(command, env={"PATH": os.environ["PATH"], "LEADER": "nobody"}, timeout=60, check=True)

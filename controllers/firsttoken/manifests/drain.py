@@ -8,24 +8,47 @@ SETTLE_SECONDS = 10  # until Envoy (DNS every 2 s, DNS caches of 5 s) and vllm-r
 GRACE_SECONDS = 300  # streams of minutes are normal; the hook ends as soon as nothing runs
 SHUTDOWN_SECONDS = 20  # kept back for the process itself after the hook
 
-# Arguments: seconds to settle, deadline, seconds to linger after the last request; then the metrics URL.
+LOST_SECONDS = 30  # without a connection to its leader a worker takes it for lost, as with its node
+
+# Arguments: seconds to settle, deadline, seconds to linger after the last request, seconds without a connection after
+# which the engine is lost; then the metrics URL, in which variables are the container's own.
 _ENGINE = r"""
-import re, sys, time, urllib.error, urllib.request
-settle, deadline, linger = (float(a) for a in sys.argv[1:4])
-end = time.monotonic() + deadline
+import http.client, os, re, socket, sys, time, urllib.error, urllib.parse, urllib.request
+settle, deadline, linger, lost = (float(a) for a in sys.argv[1:5])
+begin = time.monotonic()
 line = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? (\S+)$", re.M)
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+def resolved(url):
+    # Once, and at once: the Service of a group goes with the first deletion, and the leader streams on.
+    while True:
+        try:
+            host = socket.getaddrinfo(url.hostname, url.port, type=socket.SOCK_STREAM)[0][4][0]
+            return url._replace(netloc=f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}").geturl()
+        except socket.gaierror:
+            if time.monotonic() - begin >= settle:
+                sys.exit(0)
+            time.sleep(1)
 
 def active():
+    global reached
     try:
-        with urllib.request.urlopen(sys.argv[4], timeout=5) as answer:
-            return sum(float(n) for n in line.findall(answer.read().decode()))
+        with opener.open(url, timeout=5) as answer:
+            running = sum(float(n) for n in line.findall(answer.read().decode()))
+    except urllib.error.HTTPError:
+        running = 1
     except urllib.error.URLError as error:
-        return 0 if isinstance(error.reason, ConnectionRefusedError) else 1
-    except OSError:
-        return 1
+        gone = isinstance(error.reason, ConnectionRefusedError) or time.monotonic() - reached >= lost
+        return 0 if gone else 1
+    except (OSError, http.client.HTTPException):
+        running = 1
+    reached = time.monotonic()
+    return running
 
-time.sleep(settle)
-while time.monotonic() < end and active():
+url = resolved(urllib.parse.urlsplit(os.path.expandvars(sys.argv[5])))
+time.sleep(max(0, begin + settle - time.monotonic()))
+reached = time.monotonic()
+while time.monotonic() < begin + deadline and active():
     time.sleep(1)
 time.sleep(linger)
 """.strip()
@@ -60,20 +83,24 @@ def engine_hook(metrics_url: str, grace_seconds: int, linger_seconds: int = 0) -
 
     `linger_seconds` is for prefill: a finished prompt's KV is still to be fetched by decode, within its lease.
     """
-    settle = min(SETTLE_SECONDS, grace_seconds // 4)
-    deadline = max(grace_seconds - SHUTDOWN_SECONDS - linger_seconds, settle)
-    return ["python3", "-c", _ENGINE, str(settle), str(deadline), str(linger_seconds), metrics_url]
+    return _hook(metrics_url, grace_seconds, linger_seconds, grace_seconds)
 
 
 def worker_hook(metrics_url: str, grace_seconds: int) -> list[str]:
     """The same for a pod that computes for another one, its leader: it ends when the leader has no request left.
 
-    `metrics_url`: the leader's; variables in it are the container's own. A leader that has no address any more is gone.
+    `metrics_url`: the leader's; variables in it are the container's own. The leader's address is looked up once, when
+    the hook starts: its name goes before it does. A leader that never had one, or is out of reach for LOST_SECONDS, is
+    gone.
     """
-    script = _ENGINE.replace("ConnectionRefusedError", "(ConnectionRefusedError, socket.gaierror)")
-    script = f"import os, socket, sys\nsys.argv[4] = os.path.expandvars(sys.argv[4])\n{script}"
-    _, _, _, *arguments = engine_hook(metrics_url, grace_seconds)
-    return ["python3", "-c", script, *arguments]
+    return _hook(metrics_url, grace_seconds, 0, LOST_SECONDS)
+
+
+def _hook(metrics_url: str, grace_seconds: int, linger_seconds: int, lost_seconds: int) -> list[str]:
+    settle = min(SETTLE_SECONDS, grace_seconds // 4)
+    deadline = max(grace_seconds - SHUTDOWN_SECONDS - linger_seconds, settle)
+    arguments = (settle, deadline, linger_seconds, lost_seconds)
+    return ["python3", "-c", _ENGINE, *map(str, arguments), metrics_url]
 
 
 def envoy_hook(script: str, admin_port: int) -> list[str]:
