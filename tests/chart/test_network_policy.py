@@ -5,9 +5,11 @@ from typing import Any
 
 import yaml
 
+from firsttoken.manifests import groups
 from firsttoken.manifests.gateway import gateway_objects
 from firsttoken.manifests.images import Images
-from firsttoken.manifests.names import GATEWAY_METRICS_PORT
+from firsttoken.manifests.names import ENGINE_PORT, GATEWAY_METRICS_PORT
+from firsttoken.manifests.revision import revision_objects
 from manifests import cases
 
 ROOT = Path(__file__).parents[2]
@@ -42,14 +44,35 @@ def test_it_opens_the_port_that_is_asked() -> None:
     assert {"containerPort": port["port"], "protocol": "TCP"}.items() <= container["ports"][1].items()
 
 
+def documented(name: str) -> dict[str, Any]:
+    """A NetworkPolicy of docs/install.md."""
+    text = (ROOT / "docs" / "install.md").read_text()
+    blocks = [next(yaml.safe_load_all(b.partition("```")[0])) for b in text.split("```yaml\n")[1:]]
+    (found,) = [b for b in blocks if b.get("kind") == "NetworkPolicy" and b["metadata"]["name"] == name]
+    return dict(found)
+
+
+def test_the_documented_policy_for_groups_covers_their_pods_and_nobody_elses() -> None:
+    """vLLM's channels between nodes are unauthenticated: only pods of the service's engines reach them."""
+    spec = documented("assistant-engines")["spec"]
+    chosen = spec["podSelector"]["matchLabels"]
+    inside, requests = spec["ingress"]
+    assert inside == {"from": [{"podSelector": {"matchLabels": chosen}}]}
+    assert requests == {"ports": [{"port": ENGINE_PORT, "protocol": "TCP"}]}
+    found = revision_objects(
+        cases.service("assistant"), "assistant-1a2b3c4d", cases.over_nodes(), cases.PROFILES, Images()
+    )
+    (group,) = [o["spec"]["leaderWorkerTemplate"] for o in found if o["kind"] == groups.KIND]
+    for template in (group["leaderTemplate"], group["workerTemplate"]):
+        assert chosen.items() <= template["metadata"]["labels"].items()
+    (router,) = [o["spec"]["template"] for o in found if o["kind"] == "Deployment"]
+    assert not chosen.items() <= router["metadata"]["labels"].items()
+    assert not chosen.items() <= pod_template()["metadata"]["labels"].items()
+
+
 def test_the_ingress_rule_in_the_documentation_is_its_counterpart() -> None:
     """For namespaces in which everything is denied by default."""
-    text = (ROOT / "docs" / "install.md").read_text()
-    (policy,) = [
-        found
-        for block in text.split("```yaml\n")[1:]
-        if (found := next(yaml.safe_load_all(block.partition("```")[0]))) and found.get("kind") == "NetworkPolicy"
-    ]
+    policy = documented("firsttoken-asks-envoy")
     assert policy["spec"]["podSelector"]["matchLabels"] == rule()["to"][0]["podSelector"]["matchLabels"]
     (ingress,) = policy["spec"]["ingress"]
     assert ingress["ports"] == rule()["ports"]
