@@ -174,9 +174,9 @@ def total(parts: Iterable[Progress]) -> Progress:
     )
 
 
-def of_wanted(deployment: Object | None, wanted: int) -> Progress:
+def of_wanted(workload: Object | None, wanted: int) -> Progress:
     """Progress against what we want now, which the workload may not have been told yet."""
-    seen = progress(deployment)
+    seen = progress(workload)
     return Progress(wanted, seen.ready, seen.complete and seen.wanted == wanted)
 
 

@@ -4,10 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from firsttoken.manifests.images import Images
 from firsttoken.manifests.names import gateway_name, gateway_routes_name
-from firsttoken.planning.explain import image_missing
-from firsttoken.planning.types import Infeasible, Plan
+from firsttoken.planning.types import Infeasible
 from firsttoken.planning.words import size
 from firsttoken.reconcile.calibrating import metrics_aspect
 from firsttoken.reconcile.conditions import Aspect
@@ -15,6 +13,7 @@ from firsttoken.reconcile.envoy_views import AWAITED, Envoys
 from firsttoken.reconcile.fleet import Fleet
 from firsttoken.reconcile.objects import Progress, Ref, is_owned, progress, ref, time_or
 from firsttoken.reconcile.observation import Observation
+from firsttoken.reconcile.plan_words import replicas, unbuilt
 from firsttoken.reconcile.revisions import Target
 from firsttoken.reconcile.routes import Versions, versions
 from firsttoken.reconcile.traffic import Traffic
@@ -170,7 +169,7 @@ def _serving(world: World, target: Target) -> Verdict:
         return Verdict(False, "EnvoySyncing", f"revision {target.name} is complete; {_behind(late)}", late=late)
     silent = world.envoys.silent if world.envoys.answered else ()
     note = f"; no answer from {', '.join(silent)}" if silent else ""
-    return Verdict(True, "Serving", f"revision {target.name} serves with {_size(target.plan)}{note}")
+    return Verdict(True, "Serving", f"revision {target.name} serves with {replicas(target.plan)}{note}")
 
 
 def _confirmed_by(world: World) -> Versions | None:
@@ -249,20 +248,8 @@ def _planned(world: World, verdict: Verdict) -> Aspect:
         why = _not_planned(world)
         return Aspect("Planned", False, why.reason, _SEE_READY if verdict == why else why.message)
     plan = fleet.target.plan
-    return Aspect("Planned", True, "Planned", f"{plan.layout}: {_size(plan)}, {size(plan)}{_unbuilt(fleet, plan)}")
-
-
-def _unbuilt(fleet: Fleet, plan: Plan) -> str:
-    """Said where the pods would only crash; who gave the operator another engine image knows what it does."""
-    repository = fleet.images.engine.partition("@")[0].rsplit("/", 1)[-1].partition(":")[0]
-    missing = image_missing(plan) if repository == Images().engine.rsplit("/", 1)[-1].partition(":")[0] else ""
-    return f"; but {missing}: the default image is built for NVIDIA GPUs" if missing else ""
-
-
-def _size(plan: Plan) -> str:
-    where = {r.role: f" on {r.nodes} nodes" if r.nodes > 1 else "" for r in plan.roles}
-    return " + ".join(
-        f"{r.replicas} × {r.role} ({r.gpus_per_replica} × {r.accelerator}{where[r.role]})" for r in plan.roles
+    return Aspect(
+        "Planned", True, "Planned", f"{plan.layout}: {replicas(plan)}, {size(plan)}{unbuilt(plan, fleet.images)}"
     )
 
 

@@ -105,15 +105,15 @@ class Progress:
         return self.ready > 0
 
 
-def progress(deployment: Object | None) -> Progress:
+def progress(workload: Object | None) -> Progress:
     """Progress of a workload as its controller reports it; nothing is taken from an outdated report."""
-    if deployment is None:
+    if workload is None:
         return Progress(wanted=0, ready=0, complete=False)
-    wanted = int(deployment["spec"].get("replicas", 1))
-    status = deployment.get("status") or {}
-    if deployment["kind"] == groups.KIND:
+    wanted = int(workload["spec"].get("replicas", 1))
+    status = workload.get("status") or {}
+    if workload["kind"] == groups.KIND:
         return _progress_of_groups(wanted, status)
-    if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 1):
+    if status.get("observedGeneration", 0) < workload["metadata"].get("generation", 1):
         return Progress(wanted=wanted, ready=0, complete=False)
     updated, total = int(status.get("updatedReplicas", 0)), int(status.get("replicas", 0))
     available = int(status.get("availableReplicas", 0))

@@ -173,21 +173,21 @@ def _planned(
         raise UnsupportedPlan(f"the name {name} occurs in the spec itself: rename the service")
     seen = service.status.revision
     parent = library.records.get((seen.desired or seen.stable or "") if seen is not None else "")
-    record = {
-        "apiVersion": API_VERSION,
-        "kind": "InferenceRevision",
-        "metadata": {"name": name, "labels": labels(service.metadata.name, "settings", revision=name)},
-        "spec": {
-            "serviceName": service.metadata.name,
-            "hash": digest,
-            "reason": {"type": "SpecChange", "message": _what_changed(parent, inputs, outgrown)},
-            **({"parent": parent["metadata"]["name"]} if parent is not None else {}),
-            "inputs": inputs,
-            "plan": {**plan_to_json(plan), **({"modelConfig": dict(config)} if config is not None else {})},
-            "objects": objects,
-        },
+    spec = {
+        "serviceName": service.metadata.name,
+        "hash": digest,
+        "reason": {"type": "SpecChange", "message": _what_changed(parent, inputs, outgrown)},
+        **({"parent": parent["metadata"]["name"]} if parent is not None else {}),
+        "inputs": inputs,
+        "plan": {**plan_to_json(plan), **({"modelConfig": dict(config)} if config is not None else {})},
+        "objects": objects,
     }
-    return Target(name, record, plan, inputs_hash_of(inputs), is_new=True)
+    return Target(name, _record(service.metadata.name, name, spec), plan, inputs_hash_of(inputs), is_new=True)
+
+
+def _record(service: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "labels": labels(service, "settings", revision=name)}
+    return {"apiVersion": API_VERSION, "kind": "InferenceRevision", "metadata": metadata, "spec": spec}
 
 
 # Only specs without a record are planned, and those of the passes that run at once are few: what is left behind by

@@ -60,8 +60,8 @@ def _overdue(fleet: Fleet, revision: str) -> bool:
 
 def _refusal(fleet: Fleet, revision: str) -> str | None:
     """Why the API server refuses pods (quota, admission), as the workload reports it."""
-    for deployment in fleet.observed.workloads(revision):
-        failure = condition(deployment, "ReplicaFailure")
+    for workload in fleet.observed.workloads(revision):
+        failure = condition(workload, "ReplicaFailure")
         if failure is not None and failure["status"] == "True":
             return str(failure.get("message", failure.get("reason")))
     return None

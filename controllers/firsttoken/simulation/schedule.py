@@ -199,8 +199,7 @@ def schedule_waiting(engine: EngineState, r: int, budget: int, start: float) -> 
             continue
         target = row.prompt + row.generated
         shared, own, idle = cached_prefix(rep, nodes, hashes, row, target)
-        hit = shared + own
-        cached = hit * rep.block_tokens
+        hit, cached = shared + own, (shared + own) * rep.block_tokens
         new = _new_tokens(rep, target, cached, budget)
         longest = max(longest, new)
         if rep.static and (rep.running + 1) * longest > rep.token_budget:  # padded
