@@ -62,6 +62,15 @@ def test_pinned_stages_of_split_roles() -> None:
     assert refusal.nearest["spec.layout.mode"] == "Colocated"
 
 
+@pytest.mark.parametrize("uri", ["hf://google/gemma-3-27b-pt", "hf://google/gemma-3-1b-pt"])
+def test_stages_where_nothing_joins_devices(uri: str) -> None:
+    """Whether one device would hold the model or not."""
+    found = bad_pins(uri, "cpu", 4, pipelineParallel=2)
+    assert found.constraint == "PipelineParallel"
+    assert "pipelineParallel is 2: a node is one device on CPU" in found.message
+    assert (found.nearest == {"spec.engine.pins.pipelineParallel": 1}) == ("1b" in uri), "only what was tried and fits"
+
+
 def test_a_pinned_shape_that_does_not_fit_memory() -> None:
     refusal = bad_pins(LLAMA_70B, tensorParallel=2, pipelineParallel=1)
     assert refusal.constraint == "Memory"

@@ -73,7 +73,7 @@ def shapes(facts: ModelFacts, profile: AcceleratorProfileSpec, pins: EnginePins,
     """(tensor, pipeline) pairs inside a node, pins obeyed. Raises InfeasibleError for a pin that can't work."""
     tensor = _tensor_sizes(facts, profile, pins, role)
     if pins.pipeline_parallel is not None:
-        _check_stages(facts, pins.pipeline_parallel, role)
+        _check_stages(facts, profile, pins.pipeline_parallel, role)
         return [(t, pins.pipeline_parallel) for t in tensor if fits_a_node(t * pins.pipeline_parallel, profile)]
     alone = [(t, 1) for t in tensor if fits_a_node(t, profile)]
     if role != "serve":
@@ -206,7 +206,14 @@ def _check_tensor_pin(facts: ModelFacts, profile: AcceleratorProfileSpec, pinned
         )
 
 
-def _check_stages(facts: ModelFacts, stages: int, role: str) -> None:
+def _check_stages(facts: ModelFacts, profile: AcceleratorProfileSpec, stages: int, role: str) -> None:
+    alone = "a node is one device on CPU" if is_cpu(profile) else "an engine is one MIG slice, several can't be joined"
+    if stages > 1 and (is_cpu(profile) or compute_share(profile) is not None):
+        raise InfeasibleError(
+            "PipelineParallel",
+            f"spec.engine.pins.pipelineParallel is {stages}: {alone}; pin 1, or no number",
+            {"spec.engine.pins.pipelineParallel": 1},
+        )
     if role != "serve" and stages > 1:
         raise InfeasibleError(
             "PipelineParallel",
