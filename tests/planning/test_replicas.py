@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.plan import with_replicas
 from firsttoken.planning.types import Infeasible, Plan
@@ -90,7 +92,7 @@ def test_roles_share_an_odd_budget_and_keep_one_each() -> None:
         ]
 
     assert split(2) == [1, 1]
-    assert split(5) == [4, 1], "what carries most: a decode replica carries what three and a half of prefill do"
+    assert split(5) == [3, 2], "what carries most: of three behind their router, prefill replicas fill 1.1 of decode"
     assert split(8, maxReplicas=2) == [2, 1]
     assert split(8, replicas=3) == [3, 3]
     assert split(8, replicas=0) == [0, 0]
@@ -113,3 +115,19 @@ def test_what_max_replicas_leaves_of_the_rate_is_said() -> None:
     assert carried < 200
     assert f"maxReplicas leaves about {number(carried)} of them" in reason(plan, "Replicas")
     assert "maxReplicas" not in reason(planned(service(QWEN_7B, "nvidia-a100-40gb", 8, workload=rate)), "Replicas")
+
+
+def test_a_split_without_a_rate_names_one_figure_a_replica() -> None:
+    """Sentences about the same prefill replica agree, and with the plan's capacity."""
+    work = {"profile": "Summarization", "promptTokens": {"p50": 32_000, "p95": 36_000},
+            "outputTokens": {"p50": 200, "p95": 200}}  # fmt: skip
+    uri, layout = "hf://meta-llama/Llama-3.1-8B-Instruct", {"mode": "Disaggregated"}
+    plan = planned(service(uri, "nvidia-a100-40gb", 8, workload=work, layout=layout))
+    prefill = plan.roles[0]
+    figure = f"{prefill.capacity:.3g} requests/s"
+    assert f"one of {prefill.replicas} prefill replicas carries {figure}" in reason(plan, "SpreadByRouter")
+    assert f"a prefill replica {figure}" in reason(plan, "Replicas")
+    assert f"ends the rate of a prefill replica at {figure}" in reason(plan, "PromisesBind")
+    weaker = min(r.replicas * (r.capacity or 0) for r in plan.roles)
+    assert plan.prediction is not None
+    assert plan.prediction.requests_per_second == pytest.approx(0.7 * weaker, rel=0.001)

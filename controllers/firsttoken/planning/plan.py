@@ -207,8 +207,9 @@ def _explained(plan: Plan, forecasting: Forecasting, sizes: Sizes, profiles: Pro
         limits = replace(limits, gpus=plan.roles[-1].replicas * plan.roles[-1].gpus_per_replica)
     wider = two_nodes(forecasting, sizes.roles, last, sizes.max_model_length)
     others = alternatives(forecasts[-1], (*last.looked, *wider), plan.layout, limits)
-    said = (*promise_reasons(prediction, forecasts, replicas), *over_nodes(forecasts[-1], wider))
-    more = proposals(forecasting, sizes.roles, sizes.sized, partial(_apart, forecasting, sizes, profiles))
+    said = (*promise_reasons(prediction, forecasts, replicas, sizes.forecasts), *over_nodes(forecasts[-1], wider))
+    apart = partial(_apart, forecasting, sizes, profiles)
+    more = proposals(forecasting, sizes.roles, sizes.sized, replicas[0], apart)
     return replace(plan, prediction=prediction, alternatives=others, reasons=(*plan.reasons, *said, *more))
 
 

@@ -124,9 +124,11 @@ def _speaks_of(question: Question, work: ResolvedWorkload, target: Target) -> st
 
 
 def promise_reasons(
-    prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int]
+    prediction: Prediction, forecasts: Sequence[Forecast], replicas: Sequence[int], planned: Sequence[Forecast]
 ) -> tuple[Reason, ...]:
-    """What the prediction says of each promise, and how far it may be trusted. `replicas` of each forecast's role."""
+    """What the prediction says of each promise, and how far it may be trusted. `replicas` of each forecast's role;
+    `planned`: the forecasts whose capacities the plan names.
+    """
     near = f"+-{prediction.ttft_interval * 100:.0f} % in TTFT and +-{prediction.tpot_interval * 100:.0f} % in TPOT"
     at = at_rate(prediction.requests_per_second)
     if prediction.requests_per_second > 0:
@@ -135,7 +137,7 @@ def promise_reasons(
         f"{at}: TTFT P50 {milliseconds(prediction.ttft.p50)}, P95 {milliseconds(prediction.ttft.p95)}, TPOT P95 "
         f"{milliseconds(prediction.tpot.p95)}; step times are {_known_from(forecasts)}, {near}{_calibrated(prediction)}"
     )
-    return Reason("Predicted", text), *_binding(forecasts, replicas), *_missed(prediction, forecasts, replicas)
+    return Reason("Predicted", text), *_binding(planned, replicas), *_missed(prediction, forecasts, replicas)
 
 
 def _of_which(prediction: Prediction, replicas: Sequence[int]) -> str:

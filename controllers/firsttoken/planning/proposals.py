@@ -23,12 +23,14 @@ NEEDS_PROOF = "a proposal: it changes numerics, so it takes an evaluation (spec.
 
 
 def proposals(
-    forecasting: Forecasting, roles: tuple[Role, ...], sized: tuple[Sized, ...], apart: Apart
+    forecasting: Forecasting, roles: tuple[Role, ...], sized: tuple[Sized, ...], replicas: int, apart: Apart
 ) -> tuple[Reason, ...]:
-    """Everything worth trying next, each with what it is predicted to bring. `apart`: see split_proposal."""
+    """Everything worth trying next, each with what it is predicted to bring. `replicas` of the plan's first role;
+    `apart`: see split_proposal.
+    """
     found: list[Reason] = []
     if len(roles) == 1 and sized[0].forecast is not None and not sized[0].forecast.device.cpu:
-        found += split_proposal(forecasting, roles[0], sized[0], sized[0].forecast, apart)
+        found += split_proposal(forecasting, roles[0], sized[0], replicas, apart)
     last = sized[-1].forecast
     if last is not None and not last.device.cpu:
         found += _fp8_weights(forecasting, roles, sized[-1], last)
@@ -134,10 +136,11 @@ def _gain(code: str, what: str, last: Forecast, others: Variants) -> list[Reason
     if not beyond(then, now, off):
         return []
     held = f"KV for {other.load.engine.kv_tokens} tokens instead of {last.load.engine.kv_tokens}"
-    rates = f"{number(figures(then))} requests/s a replica instead of {number(figures(now))}"
+    rates = f"{number(figures(then))} requests/s a replica instead of {number(figures(now))} (each alone)"
     if not now:
         rates = (
-            f"{number(figures(then))} requests/s a replica within the SLOs, of which one is missed even when idle now"
+            f"{number(figures(then))} requests/s a replica (alone) within the SLOs, of which one is missed even when "
+            "idle now"
         )
     # Kernels of other formats may be unmeasured on this device where today's are measured.
     sure = f", more than step times may be off (+-{off * 100:.0f} %)"

@@ -49,6 +49,16 @@ def _router_missing(plan: Plan, roles: tuple[RolePlan, ...]) -> tuple[Reason, ..
     return (Reason(ROUTER_MISSING, text),)
 
 
+def counts_without_rate(each: Sequence[RoleGoodput], spec: InferenceServiceSpec) -> tuple[int, ...]:
+    """Replicas a role where no rate says how many: those asked for, else what the budget holds of what each carries."""
+    scaling, limit = spec.scaling, spec.accelerator.max_count
+    if scaling.mode == "Planned" and scaling.replicas is not None:
+        return (scaling.replicas,) * len(each)
+    if scaling.mode == "External" and scaling.replicas is not None:
+        return (_allowed(spec, sum(r.gpus for r in each)),) * len(each)
+    return (_least(spec, None),) * len(each) if limit is None else _most(each, spec, limit)
+
+
 def least_replicas(spec: InferenceServiceSpec) -> int:
     """Replicas that must fit whatever else is decided. With mode External, `replicas` is somebody else's wish."""
     scaling = spec.scaling
@@ -79,7 +89,7 @@ def _counts(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, interval: f
         return _by_rate(roles, spec, interval)
     if limit is None:
         return _without_budget(roles, spec)
-    counts = _most(roles, spec, limit)
+    counts = counts_without_rate(_goodputs(roles), spec)
     return counts, Reason("Replicas", _explain(roles, counts, limit))
 
 
@@ -126,7 +136,7 @@ def _by_rate(
     gpus = sum(n * r.gpus_per_replica for n, r in zip(wanted, roles, strict=True))
     if limit is None or gpus <= limit:
         return tuple(wanted), Reason("Replicas", f"{said}{_cut_short(roles, rate, wanted)}")
-    counts = _most(roles, spec, limit)
+    counts = _most(_goodputs(roles), spec, limit)
     carried = min(n * (r.capacity or 0.0) for n, r in zip(counts, roles, strict=True))
     have = ", ".join(f"{n} for {r.role}" for n, r in zip(counts, roles, strict=True))
     short = "raise spec.accelerator.maxCount, or expect a queue"
@@ -155,23 +165,26 @@ def _cut_short(roles: tuple[RolePlan, ...], rate: float, counts: Sequence[int]) 
     return f"; maxReplicas leaves about {number(carried)} of them: raise spec.scaling.maxReplicas, or expect a queue"
 
 
-def _most(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, limit: int) -> tuple[int, ...]:
+def _goodputs(roles: Sequence[RolePlan]) -> tuple[RoleGoodput, ...]:
+    return tuple(RoleGoodput(r.capacity or 0.0, r.gpus_per_replica) for r in roles)
+
+
+def _most(each: Sequence[RoleGoodput], spec: InferenceServiceSpec, limit: int) -> tuple[int, ...]:
     """What the budget holds: all of it for one role, the split that carries most for two."""
     least, most = max(1, spec.scaling.min_replicas or 0), spec.scaling.max_replicas
-    if len(roles) == 2:
-        first, second = (RoleGoodput(r.capacity or 0.0, r.gpus_per_replica) for r in roles)
-        split = best_split(first, second, limit)
+    if len(each) == 2:
+        split = best_split(each[0], each[1], limit)
         if split is not None and min(split.prefill, split.decode) >= least:
             counts = (split.prefill, split.decode)
-            return counts if most is None else _cut(counts, roles, least, most)
-    return _share(roles, limit, least, most)
+            return counts if most is None else _cut(counts, each, least, most)
+    return _share(each, limit, least, most)
 
 
-def _cut(counts: tuple[int, int], roles: tuple[RolePlan, ...], least: int, most: int) -> tuple[int, ...]:
+def _cut(counts: tuple[int, int], each: Sequence[RoleGoodput], least: int, most: int) -> tuple[int, ...]:
     """No more than `most` of a role, and of the other no more than that carries."""
     kept = [min(n, most) for n in counts]
-    carried = min(n * (r.capacity or 0.0) for n, r in zip(kept, roles, strict=True))
-    return tuple(max(least, math.ceil(carried / r.capacity - 1e-9)) if r.capacity else least for r in roles)
+    carried = min(n * r.rate for n, r in zip(kept, each, strict=True))
+    return tuple(max(least, math.ceil(carried / r.rate - 1e-9)) if r.rate else least for r in each)
 
 
 def _check_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, wanted: int | None) -> None:
@@ -207,13 +220,18 @@ def _least(spec: InferenceServiceSpec, wanted: int | None) -> int:
 
 def _external(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec, per_set: int) -> tuple[tuple[int, ...], Reason]:
     """An autoscaler does not know the budget, so its wish is cut rather than refused, and that is said."""
-    scaling, limit = spec.scaling, spec.accelerator.max_count
-    wished = scaling.replicas or 0
-    allowed = max(wished, scaling.min_replicas or 0)
-    for bound in (scaling.max_replicas, limit // per_set if limit is not None else None):
-        allowed = min(allowed, bound) if bound is not None else allowed
+    wished, allowed = spec.scaling.replicas or 0, _allowed(spec, per_set)
     cut = "" if allowed == wished else f" (the autoscaler asks for {wished}; bounds and maxCount allow {allowed})"
     return (allowed,) * len(roles), Reason("Replicas", f"{_each(allowed, roles)}, set through /scale{cut}")
+
+
+def _allowed(spec: InferenceServiceSpec, per_set: int) -> int:
+    """What an autoscaler asks for, within the bounds and the budget."""
+    scaling, limit = spec.scaling, spec.accelerator.max_count
+    allowed = max(scaling.replicas or 0, scaling.min_replicas or 0)
+    for bound in (scaling.max_replicas, limit // per_set if limit is not None else None):
+        allowed = min(allowed, bound) if bound is not None else allowed
+    return allowed
 
 
 def _without_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> tuple[tuple[int, ...], Reason]:
@@ -222,18 +240,18 @@ def _without_budget(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> 
     return (least,) * len(roles), Reason("Replicas", text)
 
 
-def _share(roles: tuple[RolePlan, ...], limit: int, least: int, most: int | None) -> tuple[int, ...]:
+def _share(roles: Sequence[RoleGoodput], limit: int, least: int, most: int | None) -> tuple[int, ...]:
     """Replicas per role within `limit` GPUs: all for one role, an even split of the GPUs between two."""
     counts: list[int] = []
     left = limit
     for index, role in enumerate(roles):
         rest = roles[index + 1 :]
-        reserved = least * sum(r.gpus_per_replica for r in rest)
-        even = max(least, left // (1 + len(rest)) // role.gpus_per_replica)
-        share = min(even, (left - reserved) // role.gpus_per_replica)
+        reserved = least * sum(r.gpus for r in rest)
+        even = max(least, left // (1 + len(rest)) // role.gpus)
+        share = min(even, (left - reserved) // role.gpus)
         share = min(share, most) if most is not None else share
         counts.append(share)
-        left -= share * role.gpus_per_replica
+        left -= share * role.gpus
     return tuple(counts)
 
 
