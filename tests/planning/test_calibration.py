@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import defaultdict
 from dataclasses import replace
 from itertools import combinations
@@ -252,3 +253,35 @@ def test_a_forecast_over_nodes_asks_for_a_measurement_of_its_own_kind() -> None:
     chunk = ((0, 2048),)
     assert near.step_seconds(chunk) == step_model(LLAMA_8B, tensor_parallel=8).step_seconds(chunk)
     assert far.step_seconds(chunk).seconds > inside.step_seconds(chunk).seconds, "its all-reduces go over the network"
+
+
+def test_a_measurement_faster_than_the_data_sheet_allows_is_left_out_and_named() -> None:
+    """Whatever was measured: weights can't be read, nor prompts multiplied, faster than at the peak."""
+    plain, fast = plan_with(Calibration()), plan_with(known(PREFILL, DECODE, value=0.26))
+    assert plain.prediction is not None
+    assert fast.prediction == plain.prediction
+    said = reason(fast, "Predicted")
+    assert "measured times that no such GPU can reach are left out: prefill x0.26 (x0." in said
+    assert "decode x0.26 (x0." in said
+    assert "left out" not in reason(plan_with(known(PREFILL, DECODE, value=0.9)), "Predicted")
+
+
+def test_a_band_that_reaches_what_is_possible_is_cut_there() -> None:
+    peak = re.search(r"decode x0.26 \(x([\d.]+) is", reason(plan_with(known(DECODE, value=0.26)), "Predicted"))
+    assert peak is not None
+    found = plan_with(known(DECODE, value=0.95 * float(peak[1]), band=0.15)).prediction
+    assert found is not None
+    assert [c.ratio for c in found.calibrated] == [pytest.approx(float(peak[1]), rel=0.01)]
+
+
+def test_a_window_without_a_spread_is_not_exact() -> None:
+    entry = {
+        "accelerator": "nvidia-a100-40gb", "model": "qwen2.5-7b", "tensorParallel": 1, "stage": "decode",
+        "ratio": 1.3, "low": 1.3, "high": 1.3, "requests": 500,
+    }  # fmt: skip
+    record = {
+        "metadata": {"name": "r", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {"calibration": [entry]},
+    }
+    (found,) = calibration_from([record]).ratios.values()
+    assert found.band == 0.05

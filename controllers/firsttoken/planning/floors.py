@@ -10,7 +10,10 @@ from firsttoken.planning.timing.attention import attended
 from firsttoken.planning.timing.device import Device
 from firsttoken.planning.timing.layout import head_widths
 from firsttoken.planning.timing.rank import peak_flops
+from firsttoken.planning.timing.step import StepModel
 from firsttoken.planning.types import ModelFacts
+
+PROBE = 2048  # tokens of the prompt that a measured stage is held against: enough to fill a GPU
 
 
 def active_parameters(facts: ModelFacts) -> float:
@@ -49,6 +52,18 @@ def decode_floor_seconds(facts: ModelFacts, device: Device, ranks: int, context:
     kv = kv_format(kv_cache_dtype, 4 if device.cpu else 2)
     token = kv_bytes_per_token_and_layer(facts, ranks, kv.element, kv.scale)
     return _weights_seconds(facts, device, ranks) + token * _seen(facts, context) / device.bandwidth
+
+
+def least_ratio(model: StepModel, ranks: int, kv_cache_dtype: str, stage: str) -> float:
+    """Measured over predicted seconds of a stage (prefill, decode) of `ranks` GPUs below which it would be faster than
+    their data sheet allows. 0 where none says what they can do.
+    """
+    facts, device = model.facts, model.device
+    if device.rough:
+        return 0.0
+    if stage == "prefill":
+        return prefill_floor_seconds(facts, device, ranks, PROBE, 0) / model.step_seconds([(0, PROBE)]).seconds
+    return decode_floor_seconds(facts, device, ranks, 1, kv_cache_dtype) / model.decode_seconds(1, 1)
 
 
 def _seen(facts: ModelFacts, context: float) -> float:

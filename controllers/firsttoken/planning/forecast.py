@@ -8,6 +8,7 @@ from functools import cached_property
 from firsttoken.api.records import AcceleratorProfileSpec
 from firsttoken.api.service import InferenceServiceSpec
 from firsttoken.planning.calibration import STAGES_OF, Calibration, Measured, tells_more
+from firsttoken.planning.floors import least_ratio
 from firsttoken.planning.load.curves import EngineLimits, StepCurves
 from firsttoken.planning.load.demand import RequestShape
 from firsttoken.planning.load.goodput import TPOT, TTFT, Goodput, Target, ceiling, keeps, largest_rate, targets
@@ -21,7 +22,7 @@ from firsttoken.planning.timing.efficiency import Accuracy
 from firsttoken.planning.timing.step import replica_steps
 from firsttoken.planning.timing.tokens import TokenWork
 from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction, Routing
-from firsttoken.planning.words import milliseconds
+from firsttoken.planning.words import milliseconds, number
 from firsttoken.planning.workload import default_slos
 
 # Without a rate, what is shown is how replicas answer at this part of their goodput: loaded, and not at the edge.
@@ -93,6 +94,7 @@ class Forecast:
     promised: bool = False  # the spec made the promises
     near: float = 0.0  # requests a second that it is expected to carry, to begin the search with
     near_kept: bool = False  # it is known to keep the promises at that rate
+    impossible: tuple[str, ...] = ()  # what was measured and is left out, in words: faster than the data sheet allows
 
     @property
     def interval(self) -> float:
@@ -172,7 +174,7 @@ def forecast(
     own = STAGES_OF[role]
     curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (1.0, 1.0))
     kind = measured_kind(question.facts, accelerator, candidate, kv_cache_dtype)
-    known = _calibrated(question.calibration, kind, curves.model.interval, own)
+    known, impossible = _calibrated(question.calibration, kind, curves.model, candidate.gpus, own)
     if known:
         scale = tuple(known[stage].ratio if stage in known else 1.0 for stage in ("prefill", "decode"))
         curves = question.curves((device, accelerator), candidate, kv_cache_dtype, (scale[0], scale[1]))
@@ -182,8 +184,9 @@ def forecast(
     load = LoadModel.of(curves, limits, role, handover)
     calibrated = tuple(known.values())
     return Forecast(
-        role, device, candidate, load, calibrated, accuracy, question.promises, kv_cache_dtype, question.promised, near
-    )
+        role, device, candidate, load, calibrated, accuracy, question.promises, kv_cache_dtype, question.promised, near,
+        impossible,
+    )  # fmt: skip
 
 
 def measured_kind(facts: ModelFacts, accelerator: str, candidate: Candidate, kv_cache_dtype: str) -> Measured:
@@ -201,16 +204,23 @@ def measured_kind(facts: ModelFacts, accelerator: str, candidate: Candidate, kv_
 
 
 def _calibrated(
-    calibration: Calibration, kind: Measured, interval: Accuracy, stages: tuple[str, ...]
-) -> dict[str, CalibratedStage]:
-    """What the live fleet has shown of these stages of one kind of replica, where that says more than the model."""
-    found = {}
+    calibration: Calibration, kind: Measured, model: StepModel, gpus: int, stages: tuple[str, ...]
+) -> tuple[dict[str, CalibratedStage], tuple[str, ...]]:
+    """What the live fleet has shown of these stages of one kind of replica, where that says more than the model; and
+    what is left out, since no hardware of that kind can be so fast.
+    """
+    found, impossible = {}, []
     for stage in stages:
         ratio = calibration.of(replace(kind, stage=stage))
-        if ratio is not None and tells_more(ratio, interval.of(stage)):
-            band = figures(ratio.band)
-            found[stage] = CalibratedStage(stage, ratio.value, band, ratio.requests, ratio.tensor_parallel)
-    return found
+        if ratio is None or not tells_more(ratio, model.interval.of(stage)):
+            continue
+        band, least = figures(ratio.band), least_ratio(model, gpus, kind.kv_cache_dtype, stage)
+        if ratio.value * (1 + band) < least:
+            impossible.append(f"{stage} x{number(ratio.value)} (x{number(least)} is the data sheet's peak)")
+            continue
+        value = max(ratio.value, figures(least))
+        found[stage] = CalibratedStage(stage, value, band, ratio.requests, ratio.tensor_parallel)
+    return found, tuple(impossible)
 
 
 def handover_to(decode: Forecast) -> Handover:

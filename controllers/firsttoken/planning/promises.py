@@ -136,6 +136,7 @@ def promise_reasons(
     text = (
         f"{at}: TTFT P50 {milliseconds(prediction.ttft.p50)}, P95 {milliseconds(prediction.ttft.p95)}, TPOT P95 "
         f"{milliseconds(prediction.tpot.p95)}; step times are {_known_from(forecasts)}, {near}{_calibrated(prediction)}"
+        f"{_impossible(forecasts)}"
     )
     return Reason("Predicted", text), *_binding(planned, replicas), *_missed(prediction, forecasts, replicas)
 
@@ -205,3 +206,8 @@ def _calibrated(prediction: Prediction) -> str:
         for s in prediction.calibrated
     ]
     return f"; calibrated by what this fleet was measured at: {', '.join(said)}" if said else ""
+
+
+def _impossible(forecasts: Sequence[Forecast]) -> str:
+    said = ", ".join(what for f in forecasts for what in f.impossible)
+    return f"; measured times that no such GPU can reach are left out: {said}" if said else ""
