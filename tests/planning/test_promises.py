@@ -310,3 +310,16 @@ def test_a_rate_goes_before_a_promise_that_is_only_the_profile_s() -> None:
     assert missed(plan)
     named = planned(service(LLAMA_8B, "nvidia-a100-80gb", 2, workload=rate, slos=[slo("TTFT", "500ms")]))
     assert (named.roles[0].tensor_parallel, named.roles[0].keeps_slos) == (2, True)
+
+
+def test_step_times_of_two_devices_are_told_by_role() -> None:
+    accelerator = {"decode": {"type": "nvidia-l4"}}
+    spec = service(QWEN_7B, "nvidia-h100-80gb", 8, layout={"mode": "Disaggregated"}, accelerator=accelerator)
+    said = reason(planned(spec), "Predicted")
+    assert "measurements of this GPU for prefill (NVIDIA H100 SXM), modelled on measurements of other GPUs" in said
+    assert "for decode (NVIDIA L4)" in said
+
+
+def test_the_token_budget_names_percentiles_rate_and_that_the_replica_is_alone() -> None:
+    said = reason(planned(service(QWEN_7B, "nvidia-h100-80gb", 8)), "TokenBudget")
+    assert re.search(r"TTFT P95 .* and TPOT P95 .* predicted of one replica alone at [\d.]+ requests/s", said), said

@@ -178,7 +178,7 @@ def test_where_even_an_idle_replica_misses_a_promise_the_rate_still_counts() -> 
         return planned(service(LLAMA_70B, "nvidia-h100-80gb", 16, slos=slos, workload=work))
 
     small, large = at(1), at(30)
-    assert "no rate worth having keeps the SLOs" in reason(small, "Replicas")
+    assert "no rate worth having keeps all SLOs" in reason(small, "Replicas")
     assert "SLOMissed" in {r.code for r in small.reasons}
     assert small.gpus < large.gpus
     assert not small.roles[0].keeps_slos

@@ -185,7 +185,9 @@ def missed(plan: Plan) -> tuple[str, ...]:
 
 
 def _known_from(forecasts: Sequence[Forecast]) -> str:
-    """What the step times rest on."""
+    """What the step times rest on, by role where they are of several devices."""
+    if len({f.device for f in forecasts}) > 1:
+        return ", ".join(f"{_known_from([f])} for {f.role} ({f.device.name})" for f in forecasts)
     if any(f.device.rough for f in forecasts):
         return "guessed, since the profile names no rates"
     if all(f.device.measured for f in forecasts):

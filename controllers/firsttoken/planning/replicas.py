@@ -113,7 +113,7 @@ def _beyond(roles: tuple[RolePlan, ...]) -> str:
     missing = [r.role for r in roles if not r.keeps_slos]
     if not missing:
         return ""
-    return f"; no rate worth having keeps the SLOs ({' and '.join(missing)}), so it is all that a replica serves"
+    return f"; no rate worth having keeps all SLOs ({' and '.join(missing)}), so it is all that a replica serves"
 
 
 def _sizable(roles: tuple[RolePlan, ...], spec: InferenceServiceSpec) -> bool:

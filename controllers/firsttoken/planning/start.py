@@ -15,7 +15,7 @@ from firsttoken.planning.roles import Role
 from firsttoken.planning.sizing import Forecasting, Sized
 from firsttoken.planning.token_budgets import SAME_RATE, allowed_budgets, given_budget, with_budget
 from firsttoken.planning.types import Reason
-from firsttoken.planning.words import milliseconds
+from firsttoken.planning.words import milliseconds, number
 
 SAME_TTFT = 1.03  # a larger budget is not given up for less than this
 
@@ -52,8 +52,11 @@ class Trial:
         return excess(self.forecast.load, self.forecast.promises, self.rate)
 
     def __str__(self) -> str:
-        second = "" if self.tpot is None else f" and TPOT {milliseconds(self.tpot)}"
-        return f"TTFT {milliseconds(self.ttft)}{second}" + ("" if self.carries else " (breaks a promise under load)")
+        ttft, tpot = self.question.target(TTFT) or TTFT_P95, self.question.target(TPOT) or TPOT_P95
+        second = "" if self.tpot is None else f" and TPOT P{tpot.percentile} {milliseconds(self.tpot)}"
+        return f"TTFT P{ttft.percentile} {milliseconds(self.ttft)}{second}" + (
+            "" if self.carries else " (breaks a promise under load)"
+        )
 
 
 def start_of(
@@ -126,7 +129,11 @@ def _budget_reason(taken: Trial, trials: Sequence[Trial]) -> Reason:
     lower = [t for t in trials if t.budget < taken.budget][-1:]
     upper = [t for t in trials if t.budget > taken.budget][:1]
     others = "".join(f"; {t.budget} would give {t}" for t in (*lower, *upper))
-    text = f"{taken.budget} tokens a step to begin with: {taken} predicted{others}; the best value is found by trying"
+    basis = f"of one replica alone at {number(taken.rate)} requests/s"
+    text = (
+        f"{taken.budget} tokens a step to begin with: {taken} predicted {basis}{others}; the best value is found by "
+        "trying"
+    )
     return Reason("TokenBudget", text)
 
 

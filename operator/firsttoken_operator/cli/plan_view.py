@@ -155,8 +155,11 @@ def _predicted(plan: Plan, prediction: Prediction | None) -> list[RenderableType
 def _utilisation(plan: Plan, prediction: Prediction) -> str:
     """Waiting grows long before a replica is full, so a promise may end its rate at a small part of it."""
     full = BINDS.get(prediction.binds, prediction.binds)
-    first = any(reason.code == PROMISES_BIND for reason in plan.reasons)
-    more = "; promises break before it is full" if first else ""
+    ends = next((r.message.partition(" ends the rate")[0] for r in plan.reasons if r.code == PROMISES_BIND), "")
+    carried = min((max(1, role.replicas) * (role.capacity or 0.0) for role in plan.roles), default=0.0)
+    more = ""
+    if ends and carried:
+        more = f"; {prediction.requests_per_second / carried * 100:.0f} % of the rate that {ends} allows"
     return f"{prediction.utilization * 100:.0f} % of what fills first, {full}{more}"
 
 
