@@ -19,7 +19,7 @@ from firsttoken.planning.parallelism import Candidate
 from firsttoken.planning.routing import ENVOY, router_before
 from firsttoken.planning.timing.device import Device, device_from_profile
 from firsttoken.planning.timing.efficiency import Accuracy
-from firsttoken.planning.timing.step import replica_steps
+from firsttoken.planning.timing.step import StepModel, replica_steps
 from firsttoken.planning.timing.tokens import TokenWork
 from firsttoken.planning.types import CalibratedStage, ModelFacts, Percentiles, Prediction, Routing
 from firsttoken.planning.words import milliseconds, number
@@ -185,7 +185,7 @@ def forecast(
     calibrated = tuple(known.values())
     return Forecast(
         role, device, candidate, load, calibrated, accuracy, question.promises, kv_cache_dtype, question.promised, near,
-        impossible,
+        impossible=impossible,
     )  # fmt: skip
 
 
