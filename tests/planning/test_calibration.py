@@ -249,7 +249,7 @@ def test_a_forecast_over_nodes_asks_for_a_measurement_of_its_own_kind() -> None:
     kind = measured_kind(facts(LLAMA_8B), "nvidia-l4", Candidate(8, 2, plan.memory, nodes=2), "auto")
     assert (kind.tensor_parallel, kind.pipeline_parallel, kind.nodes) == (8, 2, 2)
     near, far = (replica_steps(facts(LLAMA_8B), device("nvidia-h100-80gb"), ranks, 1, "auto") for ranks in (8, 16))
-    inside = step_model(LLAMA_8B, tensor_parallel=16)
+    inside = replica_steps(facts(LLAMA_8B), replace(device("nvidia-h100-80gb"), node=16), 16, 1, "auto")
     chunk = ((0, 2048),)
     assert near.step_seconds(chunk) == step_model(LLAMA_8B, tensor_parallel=8).step_seconds(chunk)
     assert far.step_seconds(chunk).seconds > inside.step_seconds(chunk).seconds, "its all-reduces go over the network"
