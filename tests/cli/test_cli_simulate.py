@@ -79,7 +79,7 @@ def test_requests_that_come_at_once_have_no_rate(cli: Run, folder: Path) -> None
         assert json.loads(cli(*asked, "-o", "json").out)["traffic"]["requestsPerSecond"] is None
         result = cli(*asked, "--rate", "5")
         assert result.code == 2
-        assert "all requests come at once, so --rate can't stretch it" in result.err
+        assert "all requests arrive at once, so --rate can't stretch them" in result.err
 
 
 def test_a_trace_may_come_from_standard_input(cli: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

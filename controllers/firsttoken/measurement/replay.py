@@ -21,7 +21,6 @@ _OUTPUT_SPREAD = (
     0.75  # of log-normal outputs: the ratio of P95 to P50 is 3.4; a contract with sums only doesn't tell it
 )
 _WARM_UP = 50  # prompts, which begin at an empty engine
-_FEW = 0.5  # decodes on average: below, a prompt mostly finds nobody and starts at once
 
 
 @dataclass(frozen=True)
@@ -42,23 +41,22 @@ class _Request:
     done: float
     left: float
     output: float
-    start: float = -1.0
+    start: float = -1.0  # when its first step was decided
     stage: float = 0.0
     number: int = 0  # of steps until its first token
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A step with prompts in it: (tokens before, tokens), whose they are, and whose last ones."""
+    """A step with prompts in it: (tokens before, tokens), and whose last ones they are."""
 
     chunks: list[tuple[float, float]]
-    prompts: list[_Request]
     ended: list[_Request]
 
 
 def replay(found: Composition, curve: StepCurve, scale: tuple[float, float]) -> Replayed:
     """`scale`: measured over predicted seconds of steps with prompts, and of those without."""
-    engine = _Engine(curve, found.room, scale, busy=found.running >= _FEW)
+    engine = _Engine(curve, found.room, scale, found.running)
     requests = list(_requests(found))
     engine.run(requests)
     mixed = alone = 0.0
@@ -77,11 +75,13 @@ def replay(found: Composition, curve: StepCurve, scale: tuple[float, float]) -> 
 
 
 class _Engine:
-    """Prompts first come, first served, beside decodes that never end."""
+    """Prompts first come, first served, beside decodes: `running` on average, so that some prompts find nobody."""
 
-    def __init__(self, curve: StepCurve, room: float, scale: tuple[float, float], *, busy: bool) -> None:
+    def __init__(self, curve: StepCurve, room: float, scale: tuple[float, float], running: float) -> None:
         self._curve, self._room, self._scale = curve, room, scale[0]
-        self._pause = curve.decode * scale[1] if busy else 0.0
+        # As many decode at a moment as a Poisson number has; nobody does in this part of all moments.
+        self._idle, self._chance, self._beside = math.exp(-running), _Numbers(), 0.0
+        self._pause = curve.decode * scale[1]
         self._now, self._number = 0.0, 0
         self.numbers: list[int] = []  # of the steps with prompts
         self._sums: list[float] = [0.0]  # of their seconds, up to each
@@ -95,7 +95,7 @@ class _Engine:
             if step is None and following is None:
                 self._wait(queue[0].arrival)
                 continue
-            if step is None and not self._pause:
+            if step is None and not self._beside:
                 step, following = following, None  # nothing runs that it would have to wait for
             self._run(step)
             step = following
@@ -115,23 +115,23 @@ class _Engine:
 
     def _composed(self, queue: deque[_Request]) -> _Step | None:
         """Of the prompts that are there now."""
-        room, step = self._room, _Step([], [], [])
+        room, step = self._room, _Step([], [])
         while queue and queue[0].arrival <= self._now and room >= 1:
             one = queue[0]
+            one.start = self._now if one.start < 0 else one.start  # its queue ends when its first step is decided
             own = min(one.left, room)
             step.chunks.append((one.done, own))
-            step.prompts.append(one)
             one.done, one.left, room = one.done + own, one.left - own, room - own
             if one.left <= 0:
                 step.ended.append(queue.popleft())
         return step if step.chunks else None
 
     def _wait(self, arrival: float) -> None:
-        """Nobody is there: decodes go on until somebody comes."""
-        if self._pause:
-            steps = max(1, math.ceil((arrival - self._now) / self._pause))
-            self._now, self._number = self._now + steps * self._pause, self._number + steps
-        self._now = max(self._now, arrival)
+        """Nobody is there: decodes go on until somebody comes, or have ended before."""
+        steps = max(1, math.ceil((arrival - self._now) / self._pause))
+        self._beside = self._pause if self._chance.next() > self._idle else 0.0
+        self._now = max(self._now + steps * self._beside, arrival)
+        self._number += steps
 
     def _run(self, step: _Step | None) -> None:
         start, number = self._now, self._number
@@ -141,8 +141,6 @@ class _Engine:
             return
         self.numbers.append(number)
         self._sums.append(self._sums[-1] + seconds)
-        for one in step.prompts:
-            one.start = start if one.start < 0 else one.start
         for one in step.ended:
             one.stage, one.number = self._now - one.start, number + 1
 
