@@ -75,7 +75,7 @@ def test_requests_that_come_at_once_have_no_rate(cli: Run, folder: Path) -> None
     asked = ("simulate", "-f", folder / "service.yaml", "--trace", folder / "trace.csv")
     for rows, said in (([first], "trace.csv, seed 0"), ([first, second.replace("0.5", "0")], "csv, all at once, seed")):
         (folder / "trace.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
-        assert said in "".join(cli(*asked).out.split("\n"))
+        assert said in " ".join(cli(*asked).out.split())
         assert json.loads(cli(*asked, "-o", "json").out)["traffic"]["requestsPerSecond"] is None
         result = cli(*asked, "--rate", "5")
         assert result.code == 2

@@ -17,6 +17,7 @@ CHAT = {"profile": "Chat", "requestsPerSecond": 4}
 LLAMA_8B = "hf://meta-llama/Llama-3.1-8B-Instruct"
 LONG = {"profile": "Summarization", "promptTokens": {"p50": 24_000, "p95": 30_000},
         "outputTokens": {"p50": 150, "p95": 200}}  # fmt: skip
+LONGER = {**LONG, "promptTokens": {"p50": 32_000, "p95": 36_000}, "outputTokens": {"p50": 200, "p95": 200}}
 
 
 def replan(spec: InferenceServiceSpec, shapes: Mapping[str, tuple[int, int]]) -> Plan | Infeasible:
@@ -49,7 +50,7 @@ def test_the_plan_comes_first_and_its_alternatives_are_planned_in_full() -> None
 
 
 def test_a_proposed_split_is_among_them() -> None:
-    spec = service(LLAMA_8B, "nvidia-h100-80gb", 8, workload=LONG)
+    spec = service(LLAMA_8B, "nvidia-a100-40gb", 8, workload=LONGER)
     plan = planned(spec)
     assert "DisaggregationProposal" in {r.code for r in plan.reasons}
     second = candidates(spec, plan, replan)[1]
