@@ -18,7 +18,6 @@ from firsttoken.planning.memory import (
     memory_budget,
     padding_bytes,
     weights_bytes,
-    whole_blocks,
 )
 from firsttoken.planning.models import model_facts
 from firsttoken.planning.types import MemoryBudget, ModelFacts
@@ -80,10 +79,7 @@ def test_weights_in_sixteen_bits_and_quantised() -> None:
     assert weights_bytes(facts(name), element=4) == 2 * weights_bytes(facts(name))
 
 
-def test_whole_blocks() -> None:
-    gpu, cpu = catalogue()["nvidia-l4"], catalogue()["cpu"]
-    assert [whole_blocks(n, gpu) for n in (1, 16, 17)] == [16, 16, 32]
-    assert [whole_blocks(n, cpu) for n in (1, 128, 129)] == [128, 128, 256]
+def test_kv_comes_in_whole_blocks() -> None:
     assert budget("Qwen/Qwen2.5-7B-Instruct").kv_cache_tokens % BLOCK_TOKENS == 0
 
 

@@ -144,11 +144,6 @@ def _cpu_kv_space(bytes_per_block: float, running: int, longest: int) -> int:
     return min(CPU_KV_SPACE, math.ceil(need / GIB) * GIB)
 
 
-def whole_blocks(tokens: int, profile: AcceleratorProfileSpec) -> int:
-    """Tokens of KV that `tokens` take on this device, in whole blocks."""
-    return _round_up(tokens, block_tokens(profile))
-
-
 def padding_bytes(facts: ModelFacts, profile: AcceleratorProfileSpec, tensor_parallel: int) -> int:
     """Zeros that vLLM adds to MXFP4 experts, bytes over all ranks of a replica: its kernels take whole tiles.
 

@@ -87,5 +87,5 @@ def test_a_simulated_fleet_gives_the_same(work: RequestShape, load: float, name:
     ttft, tpot = found.ttft[2500:], found.tpot[2500:]
     assert state.ttft.p50 == pytest.approx(np.quantile(ttft, 0.5), rel=0.15)
     assert state.ttft.p95 == pytest.approx(np.quantile(ttft, 0.95), rel=0.15)
-    # Short outputs are the worst: docs/planning.md says by how much.
-    assert state.tpot.p95 == pytest.approx(np.nanquantile(tpot, 0.95), rel=0.35)
+    # Of short outputs the tail comes out too long; docs/planning.md says by how much.
+    assert state.tpot.p95 == pytest.approx(np.nanquantile(tpot, 0.95), rel=0.35 if work is CODE else 0.25)
